@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from importlib.metadata import version
 from itertools import count
 
@@ -73,6 +74,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("data") is not None:
                 item.add_marker(pytest.mark.skip(reason="BNP_HIER_DATA names no folder of the larger data sets"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count the outcomes that tests of the campaign have recorded."""
+    reports = (report for some in terminalreporter.stats.values() for report in some if getattr(report, "when", "") == "call")
+    counts = Counter(outcome for report in reports for outcome in report.user_properties)
+    for (kind, outcome), number in sorted(counts.items(), key=str):
+        terminalreporter.write_line(f"{kind}: {number} {outcome}")
 
 
 @pytest.fixture(autouse=True)

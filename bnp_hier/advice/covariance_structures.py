@@ -29,8 +29,8 @@ from bnp_hier.utils.deadlines import current_deadline
 __all__ = ["Choice", "Structure", "best_component"]
 
 MOST_ROWS, FEWEST_ROWS, MOST_CELLS = 1000, 400, 20_000
-"""Rows of the random sample to which structures are fitted: for up to 20 columns; from 50 on, or with missing values, which each
-fit imputes again and again; and cells between."""
+"""Rows of the random sample to which structures are fitted: for up to 20 columns; from 50 on, or with missing values, which
+each fit imputes again and again; and cells between."""
 
 MOST_COLUMNS = 12
 """Largest number of columns for which a shared matrix is tried: its correlations are fitted one by one."""
@@ -96,8 +96,9 @@ def best_component(
 
     The structures are full matrices, full ones shared by all clusters (of up to 12 columns), diagonal ones, diagonal ones
     shared by all clusters, and spherical ones in columns of equal variance. Each is fitted by MAP-DP to a random
-    sample of the rows: 1,000 of up to 20 columns, 400 from 50 columns on or where values are missing. Those with
-    correlations are left out for fewer than two rows per column. A structure that cannot be fitted is left out with the reason. There is no comparison if another family than "mixed" was given, for a single continuous column, or
+    sample of the rows: 1,000 of up to 20 columns, 400 from 50 columns on or where values are missing. Those with correlations
+    are left out for fewer than two rows per column. A structure that cannot be fitted is left out with the reason. There is no
+    comparison if another family than "mixed" was given, for a single continuous column, or
     for more than 100 of them, which are then independent within clusters.
 
     The score approximates the log joint with the hyperparameters integrated out: as in the Bayesian information criterion

@@ -173,7 +173,7 @@ def _without_errors(data: Dataset, asked: Collection[str]) -> Dataset:
     """The data without numbers that can only be errors, with notes on them."""
     X, notes = data.X.copy(), list(data.notes)
     for j, name in enumerate(data.feature_names):
-        if np.isnan(X[:, j]).all():
+        if np.isnan(X[:, j]).all() or np.isinf(X[:, j]).any():  # refused by its name later
             continue
         quarter, middle, upper = np.nanpercentile(X[:, j], (25, 50, 75))
         width = upper - quarter

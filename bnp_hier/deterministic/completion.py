@@ -13,7 +13,7 @@ from bnp_hier.utils.padding import padded
 
 __all__ = ["LEAST_RISE", "first_imputation", "refined_imputation", "settled_imputation"]
 
-ROUNDS = 10
+ROUNDS = 5
 """Maximum number of rounds of imputation and gradient steps between two fits."""
 
 MOVED_ROUNDS = 2

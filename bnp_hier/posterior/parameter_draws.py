@@ -226,6 +226,10 @@ def _parameters(key: Array, values: MixtureValues, labels: Int[Array, " n"], slo
     return values.component.sample_parameters(key, stats)
 
 
+FEW_LABELS = 200_000
+"""Number of labels of all draws up to which a program of them takes longer to optimise than to run."""
+
+
 def _map_draws(
     function: Callable[[Array, MixtureValues, Array], Array], draws: Draws, key: Array
 ) -> Float[np.ndarray, "chain draw ..."]:
@@ -247,6 +251,6 @@ def _map_items(
     with double_precision():
         flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), (draws.labels, draws.hyperparameters))
         items = (jax.random.split(key, shape[0] * shape[1]), *flat)
-        run = compiled(lambda items: jax.lax.map(one, items), items)
+        run = compiled(lambda items: jax.lax.map(one, items), items, few_calls=draws.labels.size <= FEW_LABELS)
         results = np.asarray(run(items), dtype=np.float64)
     return results.reshape(*shape, *results.shape[1:])

@@ -69,9 +69,15 @@ def write_checkpoint(
             index[name].append((jax.tree_util.keystr(place), generator))
             arrays[f"{name}_{i}"] = np.asarray(leaf if generator is None else jax.random.key_data(leaf))
     arrays["header"] = np.array(json.dumps({"index": index, **header}))
+    arrays["digest"] = np.array(_digest(arrays["header"]))
     save = np.savez_compressed if compress else np.savez
     with replacing(path) as draft, draft.open("wb") as file:  # given a path, NumPy would append the suffix .npz
         save(file, **arrays)  # type: ignore[arg-type]
+
+
+def _digest(header: np.ndarray) -> str:
+    """SHA-256 hash of the header: the archive's own check sums do not show that another program has written it."""
+    return hashlib.sha256(str(header).encode()).hexdigest()
 
 
 def checkpoint_kind(path: str | os.PathLike[str]) -> str | None:
@@ -97,11 +103,16 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """
     try:
         arrays = read_arrays(path)
-        header = json.loads(str(arrays.pop("header")))
+        written = arrays.pop("header")
+        if "digest" in arrays and str(arrays.pop("digest")) != _digest(written):  # files of older versions have none
+            raise ValueError("its header was changed after it was written")
+        header = json.loads(str(written))
         leaves: dict[str, dict[str, Any]] = {}
         for name, places in header.pop("index").items():
             leaves[name] = {place: arrays[f"{name}_{i}"] for i, (place, _) in enumerate(places)}
             for place, generator in places:
+                if not isinstance(place, str):
+                    raise TypeError(f"{place!r} is no place in a tree")
                 if generator is not None:
                     leaves[name][place] = jax.random.wrap_key_data(leaves[name][place], impl=generator)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:

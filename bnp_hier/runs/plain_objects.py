@@ -241,6 +241,9 @@ def decode(written: Any, arrays: Mapping[str, Any], known: Mapping[str, type] | 
                     object.__setattr__(value, each.name, each.default_factory())
             for name, part in state.items():
                 object.__setattr__(value, name, part)  # as in JAX, values are not validated again
+            for each in dataclasses.fields(cls):
+                if not hasattr(value, each.name):
+                    raise ValueError(f"a {cls.__name__} has no {each.name}")
         else:
             raise ValueError(f"{cls.__name__} is not a supported type")
         return value

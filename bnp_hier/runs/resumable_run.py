@@ -659,8 +659,8 @@ class ResumableRun:
             remainder = header["num_samples"] % header["thinning"]
             state_leaves, draw_leaves = leaves["state"], leaves["draws"]
             options, parameters = header["kernel"], {place[2:-2]: leaf for place, leaf in leaves["model"].items()}
-        except KeyError as error:
-            raise ValueError(f"{os.fspath(path)} is not a saved run: it has no {error}") from error
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{os.fspath(path)} is not a saved run: {type(error).__name__} {error}") from error
         run._check_data(args, kwargs)
         for name, value in saved.items():
             if (given := getattr(mcmc, name)) != value:

@@ -1,16 +1,24 @@
-"""Fits and evidence of generated data, 180 in all: what is accepted is right by an oracle, what is refused is so clearly."""
+"""Fits and evidence of generated data: what is accepted is right by an oracle, what is refused is so clearly.
+
+The slow run takes 180 of them, the exhaustive one 1,000 more; outcomes are counted at the end of a run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+import numpyro
 import pandas as pd
+import polars as pl
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
 from scipy.special import logsumexp
 
 import bnp_hier as bnp
@@ -18,14 +26,15 @@ from bnp_hier.components.incomplete_rows import DependentColumns
 from bnp_hier.models import dpm, pitman_yor_mixture
 from tests.campaign.families import FAMILIES, Family
 from tests.oracles.partitions import Enumeration, all_partitions, log_prior
+from tests.parameters import few
 
 pytestmark = [pytest.mark.slow]
 
 N = 7
+RNG = np.random.default_rng(0)
 PARTITIONS = list(all_partitions(N))
 CAMPAIGN: dict[str, Any] = {
     "deadline": None,
-    "derandomize": True,
     "database": None,
     "phases": [Phase.generate],
     "suppress_health_check": list(HealthCheck),
@@ -39,6 +48,28 @@ ESTIMATORS: dict[str, Callable[..., Any]] = {
     "agglomerative": bnp.AgglomerativeBayesianClustering,
     "variational": partial(bnp.VariationalDP, truncation=4),
 }
+
+SETTINGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "no types promoted": lambda: jax.numpy_dtype_promotion("strict"),
+    "no ranks promoted": lambda: jax.numpy_rank_promotion("raise"),
+    "NaN is an error": lambda: jax.debug_nans(True),
+    "leaks are errors": jax.checking_leaks,
+    "double precision": lambda: jax.enable_x64(True),
+    "no transfers": lambda: jax.transfer_guard("disallow"),
+}
+"""Settings of JAX that a user may have made, under which results are the same."""
+
+
+class OwnPrior(bnp.distributions.ChineseRestaurantProcess):
+    """A prior that methods would not know."""
+
+    def log_prob(self, value: Any) -> Any:
+        return 2.0 * super().log_prob(value)
+
+
+def own_prior(X: Any, component: Any, concentration: float) -> None:
+    z = numpyro.sample("z", OwnPrior(concentration, len(X)))
+    numpyro.sample("x", bnp.distributions.ConjugateMixture(component, z), obs=X)
 
 
 class Data(NamedTuple):
@@ -95,6 +126,10 @@ REFUSED: dict[str, tuple[Callable[[np.ndarray], Any], tuple[type[Exception], ...
     "no rows": (lambda rows: rows[:0], (ValueError,)),
     "another width": (lambda rows: np.hstack([rows, rows]), (ValueError,)),
     "nothing": (lambda rows: None, (ValueError, TypeError)),
+    "a column": (lambda rows: pd.Series(rows[:, 0]), (ValueError, TypeError)),
+    "sparse": (csr_matrix, (ValueError, TypeError)),
+    "lazy": (lambda rows: pl.DataFrame({"a": rows[:, 0], "b": rows[:, 1]}).lazy(), (ValueError, TypeError)),
+    "records": (lambda rows: np.array([tuple(row) for row in rows], [("a", float), ("b", float)]), (ValueError, TypeError)),
     "dictionaries": (lambda rows: [{"a": 1.0}] * len(rows), (ValueError, TypeError)),
 }
 
@@ -166,19 +201,36 @@ def check_refusal(given: Data, error: Exception, fit: Any) -> None:
     assert not results, f"a refused fit left {results}"
 
 
-@settings(max_examples=100, **CAMPAIGN)
-@given(st.sampled_from(sorted(FAMILIES)), st.sampled_from(sorted(ESTIMATORS)), st.data())
-def test_estimators(name: str, method: str, choices: st.DataObject) -> None:
+@pytest.mark.parametrize(("block", "cases"), few([(0, 100), *((block, 200) for block in range(1, 4))], plain=0, slow=1))
+def test_estimators(block: int, cases: int, record_property: Callable[[str, object], None]) -> None:
+    @seed(block)
+    @settings(max_examples=cases, **CAMPAIGN)
+    @given(st.sampled_from(sorted(FAMILIES)), st.sampled_from(sorted(ESTIMATORS)), st.data())
+    def each(name: str, method: str, choices: st.DataObject) -> None:
+        record_property("fits", fitted(name, method, choices))
+
+    each()
+
+
+def fitted(name: str, method: str, choices: st.DataObject) -> str:
+    """Fit a method to data that are drawn, compare with the oracle, and say what came of it."""
     family = FAMILIES[name]
     given = choices.draw(data(family))
     alpha = choices.draw(st.sampled_from([0.05, 1.0, 20.0]))
     model = partial(dpm, component=family.component(given.center), concentration=alpha)
-    fit = ESTIMATORS[method](model, random_state=0) if method != "agglomerative" else ESTIMATORS[method](model)
+    make = ESTIMATORS[method] if method == "agglomerative" else partial(ESTIMATORS[method], random_state=0)
+    setting = choices.draw(st.sampled_from(["none"] * 2 * len(SETTINGS) + sorted(SETTINGS)))
+    if choices.draw(st.sampled_from([False] * 19 + [True])):
+        with pytest.raises(TypeError, match="OwnPrior"):
+            make(partial(own_prior, component=family.component(0.0), concentration=alpha)).fit(family.rows(RNG, N))
+        return "prior unknown to the methods refused"
+    fit = make(model)
     try:
-        fit.fit(given.X)
+        with SETTINGS.get(setting, nullcontext)():
+            fit.fit(given.X)
     except (ValueError, TypeError) as error:
         check_refusal(given, error, fit)
-        return
+        return "refused where that is right as well" if given.may_refuse else "refused"
     labels = fit.labels_
     assert labels.shape == (N,) and labels.dtype.kind == "i"
     assert set(labels) == set(range(fit.n_clusters_))
@@ -186,7 +238,7 @@ def test_estimators(name: str, method: str, choices: st.DataObject) -> None:
         assert given.imputed, "accepted what nobody can cluster"
         assert np.isfinite(fit.log_joint_) and np.isfinite(fit.missing_values_).all() and (fit.missing_std_ > 0).all()
         np.testing.assert_allclose(fit.predict_proba(given.X).sum(1), 1.0, rtol=1e-9)
-        return
+        return "missing values imputed"
     canonical = tuple(np.unique(labels, return_index=True)[1].argsort().argsort()[labels])
     members = [np.flatnonzero(labels == k).tolist() for k in range(fit.n_clusters_)]
     marginal = block_marginals(family, given)
@@ -202,12 +254,24 @@ def test_estimators(name: str, method: str, choices: st.DataObject) -> None:
     assert set(fit.predict(given.X)) <= set(range(fit.n_clusters_ + 1))  # the last stands for a new cluster
     scores = fit.score_samples(given.X)
     assert scores.shape == (N,) and not np.isnan(scores).any()
+    return "right" if setting == "none" else "right under settings of JAX"
 
 
-@settings(max_examples=80, **CAMPAIGN)
-@given(st.sampled_from(sorted(FAMILIES)), st.sampled_from([0.0, 0.5]), st.data())
-def test_evidence(name: str, discount: float, choices: st.DataObject) -> None:
+@pytest.mark.parametrize(("block", "cases"), few([(0, 80), (1, 200), (2, 200)], plain=0, slow=1))
+def test_evidence(block: int, cases: int, record_property: Callable[[str, object], None]) -> None:
     """Exact evidence by enumeration, whatever the order of the rows; bounds of a tree below it."""
+
+    @seed(block)
+    @settings(max_examples=cases, **CAMPAIGN)
+    @given(st.sampled_from(sorted(FAMILIES)), st.sampled_from([0.0, 0.5]), st.data())
+    def each(name: str, discount: float, choices: st.DataObject) -> None:
+        record_property("evidence", of_evidence(name, discount, choices))
+
+    each()
+
+
+def of_evidence(name: str, discount: float, choices: st.DataObject) -> str:
+    """Compare the evidence of data that are drawn with the oracle, and say what came of it."""
     family = FAMILIES[name]
     given = choices.draw(data(family))
     component = family.component(given.center)
@@ -217,7 +281,7 @@ def test_evidence(name: str, discount: float, choices: st.DataObject) -> None:
     except (ValueError, TypeError) as error:
         assert isinstance(error, given.error if given.rows is None else ValueError), repr(error)
         assert given.rows is None or (given.may_refuse and "column" in str(error)), str(error)
-        return
+        return "refused where that is right as well" if given.may_refuse else "refused"
     assert given.rows is not None, "accepted what nobody can cluster"
     exact = Enumeration(N, block_marginals(family, given), 1.0, discount)
     np.testing.assert_allclose(value, exact.log_evidence, rtol=1e-8, atol=1e-7)
@@ -229,3 +293,4 @@ def test_evidence(name: str, discount: float, choices: st.DataObject) -> None:
         for kind in ("bhc", "alternatives", "recursive", "pairs", "intervals"):
             bound = bnp.evidence.tree_bound(bhc, kind)
             assert bound <= value + 1e-8 * abs(value), (kind, float(bound), value)
+    return "right"

@@ -1,9 +1,10 @@
-"""More than a hundred faults of files: what is damaged is refused as promised, or says what it said before."""
+"""Two hundred faults of files and more: what is damaged is refused as promised, or says what it said before."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Any
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("number", range(22))
-def test_damaged_files(name: str, number: int, whole: dict[str, tuple[Path, Any]], tmp_path: Path) -> None:
+def test_damaged_files(
+    name: str,
+    number: int,
+    whole: dict[str, tuple[Path, Any]],
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
     path, said = whole[name]
     rng = np.random.default_rng([number, len(name)])
     damaged = tmp_path / path.name
@@ -130,10 +137,42 @@ def test_damaged_files(name: str, number: int, whole: dict[str, tuple[Path, Any]
         says = np.asarray(FILES[name][1](damaged))
     except PROMISED as error:
         assert str(error), repr(error)
+        record_property("damaged files", "refused")
     else:
+        record_property("damaged files", "read as before" if np.array_equal(says, said) else "another table")
         # text has no check sum: other numbers are other data; an archive must say what it said
         assert name == "csv" or np.array_equal(says, said), "damage went through"
     assert damaged.read_bytes() == before and list(tmp_path.iterdir()) == [damaged]
+
+
+def _leaves(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths of all values of a JSON document."""
+    for at, value in content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ():
+        yield (*path, at)
+        yield from _leaves(value, (*path, at))
+
+
+@pytest.mark.parametrize("name", ["fit", "run"])
+def test_changed_headers(
+    name: str, whole: dict[str, tuple[Path, Any]], tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """A value of another kind somewhere in the header: refused, although it is a whole archive of valid JSON."""
+    path, _ = whole[name]
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    rng = np.random.default_rng(7)
+    places = list(_leaves(json.loads(str(arrays["header"]))))
+    for at in rng.integers(0, len(places), 75):
+        header = json.loads(str(arrays["header"]))
+        within = header
+        for step in places[at][:-1]:
+            within = within[step]
+        others = [None, -3, 1e300, "x", [], {}, [[1]], True, {"type": "builtins:object"}]
+        within[places[at][-1]] = next(each for each in others[rng.integers(8) :] if each != within[places[at][-1]])
+        np.savez(tmp_path / path.name, **{**arrays, "header": np.array(json.dumps(header))})
+        with pytest.raises(ValueError, match="header was changed"):
+            FILES[name][1](tmp_path / path.name)
+        record_property("changed headers", "refused")
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "nothing", "empty", "loop"])
