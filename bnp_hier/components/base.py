@@ -214,6 +214,8 @@ class Component(ABC):
         ------
         ValueError
             If the data do not fit the family (see `validate`), or double precision is not accurate enough.
+        TypeError
+            If the data are traced, as inside `jax.vmap`: use `log_marginal` and `suff_stats` there.
         """
         matrix = as_matrix(X)
         self.validate(matrix)

@@ -52,11 +52,16 @@ def as_matrix(X: Any, *, name: str = "X", min_rows: int = 1) -> np.ndarray:
         If the data are not a two-dimensional table of numbers with at least `min_rows` rows and one column, or are partly on
         another process's devices.
     TypeError
-        If the data contain complex numbers, dates, times or durations.
+        If the data contain complex numbers, dates, times or durations, or are traced by a transformation of JAX.
     RuntimeError
         In a process that was forked after JAX had run in its parent.
     """
     refuse_forked_process()
+    if is_traced(X):
+        raise TypeError(
+            f"{name} is traced by jax.jit, vmap, grad or another transformation, inside which its numbers cannot be read; call "
+            "this function on one table at a time, outside (log_marginal and suff_stats of components can be transformed)"
+        )
     if is_elsewhere(X):
         raise ValueError(
             f"{name} is distributed over several processes, and this one has only {len(X.addressable_shards)} of its "

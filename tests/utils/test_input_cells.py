@@ -148,3 +148,15 @@ def test_chunks_and_files(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([[1.0 + 2.0j], [3.0]]))
     with pytest.raises(ValueError, match="a.npy, column 'x0': found complex numbers, expected real numbers"):
         bnp.datasets.read_table(tmp_path / "a.npy")
+
+
+def test_tables_that_jax_traces_are_refused_by_name() -> None:
+    component = bnp.NormalInverseGamma(np.zeros(2), 0.1, 2.0, 1.0)
+    tables = np.random.default_rng(0).normal(size=(3, 6, 2))
+    model = partial(bnp.models.dpm, component=component, concentration=1.0)
+    for function in (jax.vmap(component.log_evidence), jax.vmap(partial(bnp.evidence.exact, model))):
+        with pytest.raises(TypeError, match="X is traced by jax.jit, vmap, .* one table at a time"):
+            function(tables)
+    with jax.enable_x64(True):
+        found = jax.vmap(lambda X: component.log_marginal(jax.tree.map(lambda leaf: leaf.sum(0), component.suff_stats(X))))(tables)
+    np.testing.assert_allclose(found, [component.log_evidence(X) for X in tables], rtol=1e-10)
