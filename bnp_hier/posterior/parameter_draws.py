@@ -226,8 +226,8 @@ def _parameters(key: Array, values: MixtureValues, labels: Int[Array, " n"], slo
     return values.component.sample_parameters(key, stats)
 
 
-FEW_LABELS = 200_000
-"""Number of labels of all draws up to which a program of them takes longer to optimise than to run."""
+FEW_CELLS = 2_000_000
+"""Number of cells of the tables of all draws up to which a program of them takes longer to optimise than to run."""
 
 
 def _map_draws(
@@ -251,6 +251,6 @@ def _map_items(
     with double_precision():
         flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), (draws.labels, draws.hyperparameters))
         items = (jax.random.split(key, shape[0] * shape[1]), *flat)
-        run = compiled(lambda items: jax.lax.map(one, items), items, few_calls=draws.labels.size <= FEW_LABELS)
+        run = compiled(lambda items: jax.lax.map(one, items), items, few_calls=draws.labels.size * draws.X.shape[-1] <= FEW_CELLS)
         results = np.asarray(run(items), dtype=np.float64)
     return results.reshape(*shape, *results.shape[1:])

@@ -43,7 +43,8 @@ MOST_CLUSTERS, MOST_ROWS = 8, 40
 
 def profiles_of(fit: Any, data: Dataset, labels: Int[np.ndarray, " n"]) -> ClusterProfiles:
     """Describe clusters by the columns of a data set as they were read, those that were left out, and the known classes."""
-    draws = int(np.clip(3e8 / data.X.size, 20, 200))  # a few seconds on large data
+    parameters = (labels.max() + 1) * data.X.shape[1]
+    draws = int(np.clip(min(3e8 / data.X.size, 5e6 / parameters), 20, 200))  # a few seconds on large data and many clusters
     return describe_columns(fit, data.X, labels, columns_of(data), CREDIBLE, draws)
 
 
