@@ -251,6 +251,8 @@ def _map_items(
     with double_precision():
         flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), (draws.labels, draws.hyperparameters))
         items = (jax.random.split(key, shape[0] * shape[1]), *flat)
-        run = compiled(lambda items: jax.lax.map(one, items), items, few_calls=draws.labels.size * draws.X.shape[-1] <= FEW_CELLS)
+        run = compiled(
+            lambda items: jax.lax.map(one, items), items, few_calls=draws.labels.size * draws.X.shape[-1] <= FEW_CELLS
+        )
         results = np.asarray(run(items), dtype=np.float64)
     return results.reshape(*shape, *results.shape[1:])

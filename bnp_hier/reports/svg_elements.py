@@ -11,26 +11,24 @@ import matplotlib as mpl
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from matplotlib.transforms import Bbox
 
 __all__ = ["inline_svg"]
 
 
-def inline_svg(figure: Figure, paper: str, box: Bbox) -> str:
+def inline_svg(figure: Figure, margin: float) -> str:
     """Convert a figure to an SVG element without width and height, and with titles that browsers show on hover.
 
     Parameters
     ----------
     figure
-        The figure, whose layout is fixed. Artists whose group id (`set_gid`) contains a space get it as their title.
-    paper
-        Colour of the background.
-    box
-        The part to show, in inches.
+        The figure. Artists whose group id (`set_gid`) contains a space get it as their title.
+    margin
+        White space around it, in inches.
     """
     stream = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "bnp_hier"}):  # text stays text; the same figure, the same SVG
-        figure.savefig(stream, format="svg", bbox_inches=box, facecolor=paper, metadata={"Date": None, "Creator": None})
+        nothing = {"Date": None, "Creator": None}
+        figure.savefig(stream, format="svg", bbox_inches="tight", pad_inches=margin, facecolor="white", metadata=nothing)
     text = stream.getvalue()
     text = text[text.index("<svg") :].strip()
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, count=1, flags=re.DOTALL)

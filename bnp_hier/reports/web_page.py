@@ -9,19 +9,19 @@ import io
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.colors import to_hex
 
 from bnp_hier.plots.palette import cluster_colors
 from bnp_hier.reports.browsable_tree import BrowsableTree
-from bnp_hier.reports.dark_figures import PAPER, dark, on_dark
 from bnp_hier.reports.svg_elements import inline_svg
 from bnp_hier.utils.files import write_text
 from bnp_hier.utils.wording import printable
@@ -29,11 +29,8 @@ from bnp_hier.utils.wording import printable
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-    from matplotlib.transforms import Bbox
 
 __all__ = ["Section", "write_page"]
-
-T = TypeVar("T")
 
 _DPI = 150
 
@@ -51,6 +48,12 @@ _LONG = 40
 
 _LISTED = 3
 """Least number of sections of a page with a contents list."""
+
+_INVERTED = 0.91
+"""How far figures are inverted on a dark page, by a CSS filter that keeps hues; paper is left as dark as that of the page."""
+
+_HUES_BACK = np.array([[-0.574, 1.43, 0.144], [0.426, 0.43, 0.144], [0.426, 1.43, -0.856]])
+"""The filter hue-rotate(180deg), by the W3C's recommendation Filter Effects."""
 
 _COLORS = 9
 """Length of the palette of clusters."""
@@ -111,7 +114,7 @@ class Section:
 def write_page(path: str | os.PathLike[str], *, title: str, sections: Sequence[Section], headline: str = "") -> Path:
     """Write a page as one HTML file that needs nothing else: no other file, no network.
 
-    The page suits phones and laptops, in light and dark mode, and contains every figure in both. Its only script sorts tables
+    The page suits phones and laptops, in light mode and in dark mode, which inverts figures. Its only script sorts tables
     and makes trees browsable; its content security policy allows no other, and no connection to anywhere. Without scripts,
     everything can be read, and trees are figures. All text is treated as plain text, never as HTML. Pages of several sections
     begin with a contents list.
@@ -160,11 +163,15 @@ def _script() -> str:
 @functools.cache
 def _colors() -> str:
     """Style of the classes k0, k1, ...: the colours of clusters, on a light and on a dark page."""
-    palette = [color[:3] for color in cluster_colors(_COLORS)]
+    palette = np.array([color[:3] for color in cluster_colors(_COLORS)])
+    inverted = np.clip((_INVERTED + (1.0 - 2.0 * _INVERTED) * palette) @ _HUES_BACK.T, 0.0, 1.0)
+    filters = f"filter: invert({_INVERTED}) hue-rotate(180deg)"
     rules = [
-        f"{start} {{ .k{k} {{ color: {to_hex(shown)}; }} }}"
-        for k, color in enumerate(palette)
-        for start, shown in (("@media all", color), ("@media (prefers-color-scheme: dark)", on_dark(color)))
+        *(f".k{k} {{ color: {to_hex(color)}; }}" for k, color in enumerate(palette)),
+        "@media (prefers-color-scheme: dark) {",
+        *(f".k{k} {{ color: {to_hex(color)}; }}" for k, color in enumerate(inverted)),
+        f".plot img, .drawing {{ {filters}; }}",
+        "}",
     ]
     return "\n".join(rules)
 
@@ -186,13 +193,12 @@ def _templates() -> Environment:
 class _Image(NamedTuple):
     """A figure as shown on the page.
 
-    - **light**, **dark** - PNG, in base 64, for a light and for a dark page.
+    - **data** - PNG, in base 64.
     - **width**, **height** - in pixels of the page.
     - **is_wide** - whether it scrolls sideways rather than shrink its text.
     """
 
-    light: str
-    dark: str
+    data: str
     width: int
     height: int
     is_wide: bool
@@ -201,13 +207,12 @@ class _Image(NamedTuple):
 class _Drawing(NamedTuple):
     """A figure as SVG elements.
 
-    - **light**, **dark** - for a light and for a dark page.
+    - **svg** - its SVG element.
     - **width** - in pixels of the page.
     - **least** - width below which it scrolls sideways.
     """
 
-    light: str
-    dark: str
+    svg: str
     width: int
     least: int
 
@@ -255,34 +260,17 @@ def _view(section: Section) -> dict[str, Any]:
 
 
 def _image(figure: Figure) -> _Image:
-    light, on_black = _in_both_modes(figure, _png)
-    width, height = (int.from_bytes(light[i : i + 4], "big") * 96 // _DPI for i in (16, 20))  # pixels, from the header
-    return _Image(base64.b64encode(light).decode(), base64.b64encode(on_black).decode(), width, height, width > _WIDE)
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=_DPI, bbox_inches="tight", pad_inches=_MARGIN, facecolor="white")
+    data = stream.getvalue()
+    width, height = (int.from_bytes(data[i : i + 4], "big") * 96 // _DPI for i in (16, 20))  # pixels, from the header
+    return _Image(base64.b64encode(data).decode(), width, height, width > _WIDE)
 
 
 def _drawing(figure: Figure) -> _Drawing:
-    light, on_black = _in_both_modes(figure, inline_svg)
-    width = float(re.findall(r'viewBox="0 0 ([\d.]+)', light)[0]) * 96 / 72  # points
-    return _Drawing(light, on_black, round(width), round(width * (0.58 if width < _NARROW else 0.8)))
-
-
-def _in_both_modes(figure: Figure, drawn: Callable[[Figure, str, Bbox], T]) -> tuple[T, T]:
-    """The figure for a light and for a dark page, with the same layout."""
-    figure.draw_without_rendering()  # everything finds its place, once for both modes
-    layout = figure.get_layout_engine()
-    figure.set_layout_engine("none")
-    box = figure.get_tightbbox().padded(_MARGIN)
-    light = drawn(figure, "white", box)
-    with dark(figure):
-        on_black = drawn(figure, PAPER, box)
-    figure.set_layout_engine(layout)
-    return light, on_black
-
-
-def _png(figure: Figure, paper: str, box: Bbox) -> bytes:
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=_DPI, bbox_inches=box, facecolor=paper)
-    return stream.getvalue()
+    svg = inline_svg(figure, _MARGIN)
+    width = float(re.findall(r'viewBox="0 0 ([\d.]+)', svg)[0]) * 96 / 72  # points
+    return _Drawing(svg, round(width), round(width * (0.58 if width < _NARROW else 0.8)))
 
 
 def _tree(tree: BrowsableTree) -> _Tree:

@@ -158,5 +158,7 @@ def test_tables_that_jax_traces_are_refused_by_name() -> None:
         with pytest.raises(TypeError, match="X is traced by jax.jit, vmap, .* one table at a time"):
             function(tables)
     with jax.enable_x64(True):
-        found = jax.vmap(lambda X: component.log_marginal(jax.tree.map(lambda leaf: leaf.sum(0), component.suff_stats(X))))(tables)
+        found = jax.vmap(lambda X: component.log_marginal(jax.tree.map(lambda leaf: leaf.sum(0), component.suff_stats(X))))(
+            tables
+        )
     np.testing.assert_allclose(found, [component.log_evidence(X) for X in tables], rtol=1e-10)
