@@ -93,7 +93,7 @@ def to_arviz(
     draws = draws_of(fit, X, num_samples, random_state)
     n, d = draws.X.shape
     item, feature = _coordinate("item_names", item_names, n, "rows"), _coordinate("feature_names", feature_names, d, "columns")
-    kept = _kept(posterior_predictive, draws.labels.shape[1])
+    chosen = _replicated_draws(posterior_predictive, draws.labels.shape[1])
     values = summaries(draws)
     sample = ("chain", "draw")
     coords = {"chain": np.arange(draws.labels.shape[0]), "draw": np.arange(draws.labels.shape[1])}
@@ -119,13 +119,13 @@ def to_arviz(
     covariates = _covariates(draws)
     if covariates:
         groups["constant_data"] = xr.Dataset(covariates, {"item": item}, attributes)
-    if len(kept):
+    if len(chosen):
         few = draws._replace(
-            labels=draws.labels[:, kept], hyperparameters={name: v[:, kept] for name, v in draws.hyperparameters.items()}
+            labels=draws.labels[:, chosen], hyperparameters={name: v[:, chosen] for name, v in draws.hyperparameters.items()}
         )
         groups["posterior_predictive"] = xr.Dataset(
             {draws.observed: ((*sample, "item", "feature"), replicated_data(few, random_state))},
-            {"chain": coords["chain"], "draw": kept, "item": item, "feature": feature},
+            {"chain": coords["chain"], "draw": chosen, "item": item, "feature": feature},
             attributes,
         )
     return _grouped(groups)
@@ -165,7 +165,7 @@ def _hierarchy_groups(
 
     sites, (n, d) = draws.sites, draws.X.shape
     item, feature = _coordinate("item_names", item_names, n, "rows"), _coordinate("feature_names", feature_names, d, "columns")
-    kept, sample = _kept(replicates, draws.shape[1]), ("chain", "draw")
+    chosen, sample = _replicated_draws(replicates, draws.shape[1]), ("chain", "draw")
     coords = {name: np.arange(length) for name, length in zip(sample, draws.shape, strict=True)}
     attributes = {"inference_library": "bnp_hier", "method": "BHMCGibbs"}
     level = {"level": np.arange(1, sites.depth + 1)}
@@ -192,10 +192,10 @@ def _hierarchy_groups(
     if draws.sample_stats:
         stats = {name: (sample, value) for name, value in draws.sample_stats.items()}
         groups["sample_stats"] = xr.Dataset(stats, coords, attributes)
-    if len(kept):
+    if len(chosen):
         groups["posterior_predictive"] = xr.Dataset(
-            {sites.observed: ((*sample, "item", "feature"), draws.replicates(kept, random_state))},
-            {"chain": coords["chain"], "draw": kept, "item": item, "feature": feature},
+            {sites.observed: ((*sample, "item", "feature"), draws.replicates(chosen, random_state))},
+            {"chain": coords["chain"], "draw": chosen, "item": item, "feature": feature},
             attributes,
         )
     return groups
@@ -209,7 +209,7 @@ def _coordinate(argument: str, names: Sequence[str] | None, length: int, what: s
     return np.array([str(name) for name in names])
 
 
-def _kept(replicates: bool | int, length: int) -> Int[np.ndarray, " kept"]:
+def _replicated_draws(replicates: bool | int, length: int) -> Int[np.ndarray, " chosen"]:
     """Indices of the draws in each chain that get replicated data, evenly spaced."""
     count = length * replicates if isinstance(replicates, bool) else replicates
     if not isinstance(count, int | np.integer) or not 0 <= count <= length:
@@ -261,19 +261,14 @@ def loo(fit: Any, X: Data, *, num_samples: int = 1000, random_state: int | Array
     import arviz as az
     import xarray as xr
 
-    found, n_samples, trouble = cross_validate(fit, X, num_samples, random_state)
+    scores, n_samples, trouble = cross_validate(fit, X, num_samples, random_state)
     for message in trouble:
         warnings.warn(f"loo: {message}", RuntimeWarning, stacklevel=2)
     pointwise = ("elpd_i", "mcse_i", "kish_i", "pareto_k")
-    arrays = {name: xr.DataArray(getattr(found, name), dims=["item"], name=name) for name in pointwise}
-    has_k = not np.isnan(found.good_k)
-    numbers = [
-        float(found.elpd_i.sum()),
-        standard_error(found.elpd_i),
-        float(found.p_i.sum()),
-        n_samples,
-        len(found.elpd_i),
-    ]
+    arrays = {name: xr.DataArray(getattr(scores, name), dims=["item"], name=name) for name in pointwise}
+    has_k = not np.isnan(scores.good_k)
+    elpd_i, p_i = scores.elpd_i, scores.p_i
+    numbers = [float(elpd_i.sum()), standard_error(elpd_i), float(p_i.sum()), n_samples, len(elpd_i)]
     if int(az.__version__.split(".")[0]) < 1:
         from arviz.stats.stats_utils import ELPDData
 
@@ -283,10 +278,10 @@ def loo(fit: Any, X: Data, *, num_samples: int = 1000, random_state: int | Array
             bool(trouble),
             arrays["elpd_i"].rename("loo_i"),
             "log",
-            found.mcse,
+            scores.mcse,
             arrays["mcse_i"],
             arrays["kish_i"],
-            *((arrays["pareto_k"], found.good_k) if has_k else ()),
+            *((arrays["pareto_k"], scores.good_k) if has_k else ()),
         ]
         return ELPDData(data=data, index=[*names, "mcse_i", "kish_i", *(("pareto_k", "good_k") if has_k else ())])
     from arviz_stats.utils import ELPDDataLOO
@@ -296,11 +291,11 @@ def loo(fit: Any, X: Data, *, num_samples: int = 1000, random_state: int | Array
         **dict(zip(keys, numbers, strict=True)),
         scale="log",
         warning=bool(trouble),
-        good_k=found.good_k,
+        good_k=scores.good_k,
         elpd_i=arrays["elpd_i"],
         pareto_k=arrays["pareto_k"] if has_k else None,
     )
-    result.mcse, result.mcse_i, result.kish_i = found.mcse, arrays["mcse_i"], arrays["kish_i"]
+    result.mcse, result.mcse_i, result.kish_i = scores.mcse, arrays["mcse_i"], arrays["kish_i"]
     return result
 
 
@@ -312,15 +307,15 @@ def cross_validate(fit: Any, X: Data, num_samples: int, random_state: int | Arra
     else:
         values = summaries(draws_of(fit, X, num_samples, random_state))
         log_likelihood, scalars = values.log_likelihood, {name: getattr(values, name) for name in LABEL_INVARIANT}
-    found = importance_leave_one_out(log_likelihood, _ess, _pareto_k)
-    trouble = _trouble(found, chain_diagnostics(scalars), isinstance(fit, Chains) and fit.num_chains == 1)
+    scores = importance_leave_one_out(log_likelihood, _ess, _pareto_k)
+    trouble = _trouble(scores, chain_diagnostics(scalars), isinstance(fit, Chains) and fit.num_chains == 1)
     length = log_likelihood.shape[1]
     if isinstance(fit, Chains) and length < FEWEST_DRAWS:
         trouble.append(
             f"the chains have {length} draws each, too few to see whether they have mixed: R-hat and effective sample sizes "
             f"need at least {FEWEST_DRAWS}"
         )
-    return found, int(np.prod(log_likelihood.shape[:2])), trouble
+    return scores, int(np.prod(log_likelihood.shape[:2])), trouble
 
 
 def _ess(draws: Float[np.ndarray, "chain draw m"]) -> Float[np.ndarray, " m"]:
@@ -343,7 +338,7 @@ def _pareto_k(log_weights: Float[np.ndarray, "m s"]) -> Float[np.ndarray, " m"]:
     return np.array([array_stats.psislw(-row)[1] for row in log_weights], dtype=float)
 
 
-def _trouble(found: LeaveOneOut, chains: pd.DataFrame, single: bool) -> list[str]:
+def _trouble(scores: LeaveOneOut, chains: pd.DataFrame, single: bool) -> list[str]:
     out = []
     if single:
         out.append("there is only one chain, so that nothing shows whether it has mixed: R-hat compares chains; run several")
@@ -355,9 +350,9 @@ def _trouble(found: LeaveOneOut, chains: pd.DataFrame, single: bool) -> list[str
             f"least {LEAST_ESS}"
         )
     for name, bad in (
-        (f"a Kish share of the draws below {LEAST_KISH}", found.kish_i < LEAST_KISH),
-        (f"a Monte Carlo error above {MOST_MCSE} nats", found.mcse_i > MOST_MCSE),
-        (f"a Pareto k above {found.good_k:.2f}, with Monte Carlo errors that are too small,", found.pareto_k > found.good_k),
+        (f"a Kish share of the draws below {LEAST_KISH}", scores.kish_i < LEAST_KISH),
+        (f"a Monte Carlo error above {MOST_MCSE} nats", scores.mcse_i > MOST_MCSE),
+        (f"a Pareto k above {scores.good_k:.2f}, with Monte Carlo errors that are too small,", scores.pareto_k > scores.good_k),
     ):
         if bad.any():
             rows = ", ".join(map(str, np.flatnonzero(bad)[:10]))

@@ -81,7 +81,7 @@ class EvidenceBound(Protocol):
 
 @runtime_checkable
 class FitsWithData(Protocol):
-    """Fits of one data set, one of which leads; such as the result of `bnp_hier.cluster`."""
+    """Several fits of one data set and the recommended one, e.g. a `ClusteringResult`."""
 
     @property
     def fits(self) -> Mapping[str, Any]:
@@ -89,7 +89,7 @@ class FitsWithData(Protocol):
 
     @property
     def method(self) -> str:
-        """Title of the leading method."""
+        """Title of the recommended method."""
 
     @property
     def data(self) -> Dataset:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Num
 from bnp_hier.components import Component, LearnedPrior, named_family
 from bnp_hier.components.learned import prior_of
 from bnp_hier.models.dirichlet_process import Hyperparameter, dpm, pitman_yor_mixture
-from bnp_hier.utils.wording import nearest
+from bnp_hier.utils.wording import did_you_mean
 
 __all__ = ["MixtureModel"]
 
@@ -120,7 +120,7 @@ class MixtureModel:
             if name not in known:
                 every = [*_COMMON, *known]
                 raise ValueError(
-                    f"there is no setting {name!r} of MixtureModel({self.family!r}); {nearest(name, every)} settings are "
+                    f"there is no setting {name!r} of MixtureModel({self.family!r}); {did_you_mean(name, every)} settings are "
                     f"{', '.join(every)}"
                 )
         return settings

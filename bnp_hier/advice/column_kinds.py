@@ -17,9 +17,9 @@ from bnp_hier.components import FAMILIES, FORMS, Component, LearnedPrior
 from bnp_hier.components.hints import Columns
 from bnp_hier.components.learned import prior_of
 from bnp_hier.datasets.conversions import converted
-from bnp_hier.datasets.recognition import MOST_CLASSES, bounds_of_shares, identifier, is_code, written_date
+from bnp_hier.datasets.recognition import MOST_CLASSES, identifier, is_code, share_scale, written_date
 from bnp_hier.utils.arrays import as_matrix
-from bnp_hier.utils.wording import listed, nearest
+from bnp_hier.utils.wording import did_you_mean, listed
 
 __all__ = [
     "ColumnKind",
@@ -160,21 +160,21 @@ def infer_column_kinds(
     """
     matrix = as_matrix(X)
     names = names_of_columns(X, feature_names)
-    given = {} if kinds is None else _checked(kinds, names)
-    found = [_kind(name, column, given.get(name)) for name, column in zip(names, matrix.T, strict=True)]
-    _taken_alike(found, matrix)
+    requested = {} if kinds is None else _checked(kinds, names)
+    inferred = [_kind(name, column, requested.get(name)) for name, column in zip(names, matrix.T, strict=True)]
+    _taken_alike(inferred, matrix)
     for group in categories:
         of = matrix[:, list(group)]
         totals = of.sum(1)
         if not np.isin(of, (0.0, 1.0)).all() or totals.max() > 1:
             raise ValueError(
-                f"columns {', '.join(found[j].name for j in group)} are not indicators of a category: expected at most one 1 "
-                "in every row, and 0 otherwise"
+                f"columns {', '.join(inferred[j].name for j in group)} are not indicators of a category: expected at most one "
+                "1 in every row, and 0 otherwise"
             )
         missing = float((totals == 0).mean())
         for j in group:
-            found[j] = ColumnKind(found[j].name, "category", f"one of {len(group)} categories", missing)
-    return tuple(found)
+            inferred[j] = ColumnKind(inferred[j].name, "category", f"one of {len(group)} categories", missing)
+    return tuple(inferred)
 
 
 def _checked(kinds: Mapping[Any, str], names: Sequence[str]) -> Mapping[str, str]:
@@ -182,7 +182,7 @@ def _checked(kinds: Mapping[Any, str], names: Sequence[str]) -> Mapping[str, str
     kinds = {str(name): kind for name, kind in kinds.items()}
     for name, kind in kinds.items():
         if name not in names:
-            hint = nearest(name, names, 1)
+            hint = did_you_mean(name, names, 1)
             raise ValueError(f"there is no column {name!r} to take as {kind!r}; {hint} columns are {listed(names, 30)}")
         if kind not in ("continuous", "count", "binary"):
             raise ValueError(
@@ -192,22 +192,22 @@ def _checked(kinds: Mapping[Any, str], names: Sequence[str]) -> Mapping[str, str
     return kinds
 
 
-def _kind(name: str, column: Float[np.ndarray, " n"], given: str | None) -> ColumnKind:
+def _kind(name: str, column: Float[np.ndarray, " n"], requested: str | None) -> ColumnKind:
     cells = column[~np.isnan(column)]
     missing = 1.0 - len(cells) / len(column)
     if np.isinf(cells).any():  # which every family refuses
         return ColumnKind(name, "continuous", "infinite values", missing)
-    if given is None or not len(cells):
+    if requested is None or not len(cells):
         kind, reason, alternative = _judge(name, cells)
         return ColumnKind(name, kind, reason, missing, alternative)
-    _, wrong, expected = converted(given, column)
+    _, wrong, expected = converted(requested, column)
     if wrong is not None:
         raise ValueError(
-            f"column {name!r}, row {wrong}: found {column[wrong]:g}, expected {expected}, as the column is taken as {given}"
+            f"column {name!r}, row {wrong}: found {column[wrong]:g}, expected {expected}, as the column is taken as {requested}"
         )
-    if cells.min() == cells.max() and given == "continuous":
+    if cells.min() == cells.max() and requested == "continuous":
         return ColumnKind(name, "constant", f"{cells[0]:g} in every row", missing, "drop")
-    return ColumnKind(name, given, "as requested", missing)
+    return ColumnKind(name, requested, "as requested", missing)
 
 
 def _judge(name: str, cells: Float[np.ndarray, " m"]) -> tuple[str, str, str]:
@@ -238,7 +238,7 @@ def _judge(name: str, cells: Float[np.ndarray, " m"]) -> tuple[str, str, str]:
     graded = "ordered" if repeated and high - low < MOST_GRADES else ""
     if low < 0:
         return "continuous", f"{whole}, some of them negative", graded
-    if bounds_of_shares(name, cells):
+    if share_scale(name, cells):
         return "continuous", *_of_measurements(name, cells)
     mean, spread, typical = cells.mean(), cells.var(), cells[cells > 0].mean()
     if typical > FEW_COUNTS:
@@ -315,7 +315,7 @@ def _looks_bounded(items: Float[np.ndarray, "n k"], top: float) -> bool:
 def _of_measurements(name: str, cells: Float[np.ndarray, " m"]) -> tuple[str, str]:
     """The range of continuous numbers, what is unusual about them, and another kind that is worth trying."""
     low, high = cells.min(), cells.max()
-    bound = bounds_of_shares(name, cells)
+    bound = share_scale(name, cells)
     if bound is None:
         tails, alternative = _of_tails(cells)
         return f"{low:g} to {high:g}{tails}", alternative
@@ -401,24 +401,24 @@ def component_for(
     if family != "auto" and family not in FAMILIES:
         raise ValueError(f"family must be one of auto, {', '.join(FAMILIES)}, but it is {family!r}")
     matrix = as_matrix(X, min_rows=2)
-    found = infer_column_kinds(matrix, names_of_columns(X, feature_names), categories, kinds)
+    inferred = infer_column_kinds(matrix, names_of_columns(X, feature_names), categories, kinds)
     infinite = np.argwhere(np.isinf(matrix))
     if len(infinite):
         row, column = infinite[0].tolist()
         raise ValueError(
-            f"X has an infinite value at row {row}, column {column} ({found[column].name!r}); expected finite numbers: mark it "
-            "as missing, or leave out the column"
+            f"X has an infinite value at row {row}, column {column} ({inferred[column].name!r}); expected finite numbers: mark "
+            "it as missing, or leave out the column"
         )
-    if any(kind.kind == "empty" for kind in found):
-        raise ValueError(_useless(found))
+    if any(kind.kind == "empty" for kind in inferred):
+        raise ValueError(_useless(inferred))
     reason = "as requested"
     if family == "auto":
-        family, reason = choose_family(found, matrix)
+        family, reason = choose_family(inferred, matrix)
     if structure is not None and family != "mixed":
         family = structure
-    parts = _parts(family, found, categories)
+    parts = _parts(family, inferred, categories)
     if any(FAMILIES[part].is_normal and _is_constant(matrix[:, j]) for part, columns in parts for j in columns):
-        raise ValueError(_useless(found))
+        raise ValueError(_useless(inferred))
     options: dict[str, Any] = dict(FORMS.get(family, {}))
     if family == "mixed":
         families, columns = zip(*parts, strict=True)
@@ -456,9 +456,9 @@ def _is_constant(column: Float[np.ndarray, " n"]) -> bool:
 
 def _useless(kinds: Sequence[ColumnKind]) -> str:
     """Error message about columns for which there is no prior, together with others that had better be left out."""
-    found = [kind for kind in kinds if kind.alternative == "drop"]
-    why = "; ".join(f"{kind.name!r}: {_called(kind)}{kind.reason}" for kind in found)
-    return f"some columns say nothing about clusters, or only tell rows apart: {why}; leave them out ({how_to_drop(found)})"
+    dropped = [kind for kind in kinds if kind.alternative == "drop"]
+    why = "; ".join(f"{kind.name!r}: {_called(kind)}{kind.reason}" for kind in dropped)
+    return f"some columns say nothing about clusters, or only tell rows apart: {why}; leave them out ({how_to_drop(dropped)})"
 
 
 def _called(kind: ColumnKind) -> str:
@@ -479,11 +479,11 @@ def how_to_take(kinds: Sequence[ColumnKind]) -> str:
 
 def advised(advice: str) -> dict[str, Any]:
     """The arguments `kinds` and `drop` of `bnp_hier.cluster` that advice written by `how_to_take` or `how_to_drop` names."""
-    found = {}
+    arguments = {}
     for name, value in re.findall(r"(kinds|drop)=([{\[].*?[}\]]), or --", advice):
         with suppress(SyntaxError, ValueError):
-            found[name] = ast.literal_eval(value)
-    return found
+            arguments[name] = ast.literal_eval(value)
+    return arguments
 
 
 def dropping(kinds: Iterable[ColumnKind]) -> str:
@@ -495,7 +495,7 @@ def dropping(kinds: Iterable[ColumnKind]) -> str:
 
 
 def in_brackets(kind: ColumnKind) -> str:
-    """The option of the command line that takes a column for something else, in brackets; empty if nothing is worth trying."""
+    """' [--kinds name=kind]' or ' [--drop name]' for a column with an alternative kind, else ''."""
     if not kind.alternative:
         return ""
     option = dropping([kind]) if kind.alternative == "drop" else f"--kinds {shlex.quote(f'{kind.name}={kind.alternative}')}"

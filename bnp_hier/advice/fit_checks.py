@@ -68,7 +68,7 @@ class _Kind(NamedTuple):
 
     scale: Callable[[Any], Any]
     matters: Callable[[Any, Any], Any]
-    found: str
+    words: str
     number: str
 
 
@@ -155,7 +155,7 @@ def _sentence(misfits: Sequence[Misfit]) -> str:
         f"{each.expected[1]:{kind.number}})"
         for each in sorted(misfits, key=lambda each: -abs(each.observed - np.mean(each.expected)))
     ]
-    return f"the clusters do not fit the likelihood: within them, {kind.found} in {listed(which, NAMED)}: {first.advice}"
+    return f"the clusters do not fit the likelihood: within them, {kind.words} in {listed(which, NAMED)}: {first.advice}"
 
 
 def check_fit(
@@ -220,24 +220,24 @@ def check_fit(
         {"component": [Component], "feature_names": [None, "array-like"], "random_state": SEED},
         {"component": component, "feature_names": feature_names, "random_state": random_state},
     )
-    matrix, found, names = as_matrix(X), np.asarray(labels), names_of_columns(X, feature_names)
+    matrix, codes, names = as_matrix(X), np.asarray(labels), names_of_columns(X, feature_names)
     component.validate_new_rows(matrix)
-    if found.shape != (len(matrix),):
-        raise ValueError(f"labels must contain one label for each of the {len(matrix)} rows, but their shape is {found.shape}")
+    if codes.shape != (len(matrix),):
+        raise ValueError(f"labels must contain one label for each of the {len(matrix)} rows, but their shape is {codes.shape}")
     rng = np.random.default_rng(random_state)
     most = min(MOST_ROWS, max(500, MOST_CELLS // len(names)))
     some = np.sort(rng.choice(len(matrix), most, replace=False)) if len(matrix) > most else np.arange(len(matrix))
-    rows, own = matrix[some], canonical_labels(found[some])
-    if np.bincount(own).max() < FEWEST_IN_CLUSTER:
+    rows, partition = matrix[some], canonical_labels(codes[some])
+    if np.bincount(partition).max() < FEWEST_IN_CLUSTER:
         return FitCheck((), {}, dict.fromkeys(names, "every cluster is too small"))
     with double_precision():
         centred = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), component.centered_on(rows))
         try:
-            drawn_labels = redrawn(centred, rows, own, rng)
+            drawn_labels = redrawn(centred, rows, partition, rng)
         except Exception as error:  # a family of a user's own, or one without a predictive density of a new cluster
             return FitCheck((), {}, dict.fromkeys(names, _reason(error)))
         fitted = _compared(centred, rows, drawn_labels, names, rng)
-        return _with_coarser(fitted, centred, rows, own, names, rng)
+        return _with_coarser(fitted, centred, rows, partition, names, rng)
 
 
 def _with_coarser(
@@ -318,23 +318,23 @@ def _compared(
     cells &= ~few
     looked = _looked_at(X, simulated, cells, shares, first, rng)
     grids = [(j, _grid(X[cells[:, j], j])) for (j,) in looked["tails"]]
-    found = [_measured(X[None], cells, first, looked)]
+    statistics = [_measured(X[None], cells, first, looked)]
     for i in range(rounds):
         if i > 0:
             for where, draw in draws:
                 simulated[..., where] = draw(rng, len(simulated))
         for j, grid in grids:
             simulated[..., j] = _rounded(simulated[..., j], grid)
-        found.append(_measured(simulated, cells, first, looked))
+        statistics.append(_measured(simulated, cells, first, looked))
     misfits = []
     for what in [what for what in KINDS if looked[what]]:
-        values = np.concatenate([each[what] for each in found])
+        values = np.concatenate([each[what] for each in statistics])
         share = FALSE_ALARMS / sum(map(bool, looked.values()))
-        for place in _alarms(KINDS[what], values, share):
-            columns, own = looked[what][place], float(values[0, place])
-            low, high = np.quantile(values[1:, place], [0.005, 0.995])
-            advice = _advice(what, columns, bool(own < low), X, names, {j for (j,) in looked["tails"]})
-            misfits.append(Misfit(tuple(names[j] for j in columns), what, own, (float(low), float(high)), advice))
+        for index in _alarms(KINDS[what], values, share):
+            columns, observed = looked[what][index], float(values[0, index])
+            low, high = np.quantile(values[1:, index], [0.005, 0.995])
+            advice = _advice(what, columns, bool(observed < low), X, names, {j for (j,) in looked["tails"]})
+            misfits.append(Misfit(tuple(names[j] for j in columns), what, observed, (float(low), float(high)), advice))
     looked["pile-up"] = looked["tails"] + looked["zeros"]
     made = {what: tuple(dict.fromkeys(names[j] for columns in of for j in columns)) for what, of in looked.items() if of}
     return FitCheck(tuple(_causes(misfits)), made, unchecked)
@@ -428,13 +428,10 @@ def _measured(
     sd = np.where(sd > 1e-9 * (np.abs(means) + sd.max(1, keepdims=True)), sd, np.inf)  # a cluster of equal values
     scaled = residuals[..., continuous] / np.repeat(sd[..., continuous], np.diff(first, append=len(cells)), axis=1)
     freedom = np.maximum((scaled**2).sum(1), 1.0)
-    found = {
-        "zeros": zeros,
-        "dispersion": squares.sum(1) / np.maximum(expected, 1e-9),
-    }
-    found = {what: values[:, [j for (j,) in looked[what]]] for what, values in found.items()}
-    found |= {"pile-up": _largest_share(tables[..., tied], cells[:, tied])}
-    found |= {"skewness": (scaled**3).sum(1) / freedom, "tails": (scaled**4).sum(1) / freedom}
+    statistics = {"zeros": zeros, "dispersion": squares.sum(1) / np.maximum(expected, 1e-9)}
+    statistics = {what: values[:, [j for (j,) in looked[what]]] for what, values in statistics.items()}
+    statistics |= {"pile-up": _largest_share(tables[..., tied], cells[:, tied])}
+    statistics |= {"skewness": (scaled**3).sum(1) / freedom, "tails": (scaled**4).sum(1) / freedom}
     # the variances of bits and counts are those of all clusters: in one where ones are rare, a pair of them is no correlation
     residuals[..., continuous] = scaled
     some = sorted({j for pair in looked["correlation"] for j in pair})
@@ -443,17 +440,16 @@ def _measured(
     shared = np.swapaxes(chosen**2, 1, 2) @ there  # squares where the other column has a value
     scale = np.sqrt(shared * np.swapaxes(shared, 1, 2))
     correlations = products / np.where(scale > 0, scale, np.inf)
-    return found | {"correlation": correlations[:, *np.triu_indices(len(some), 1)]}
+    return statistics | {"correlation": correlations[:, *np.triu_indices(len(some), 1)]}
 
 
 def _largest_share(tables: Float[np.ndarray, "s n d"], cells: Bool[np.ndarray, "n d"]) -> Float[np.ndarray, "s d"]:
     """Share of the most frequent value of each column."""
     ordered = np.sort(np.where(cells, tables, np.nan), axis=1)  # NaN differs from itself
-    at = np.arange(ordered.shape[1])[:, None]
+    rank = np.arange(ordered.shape[1])[:, None]
     new = np.concatenate([np.ones_like(ordered[:, :1], bool), ordered[:, 1:] != ordered[:, :-1]], axis=1)
-    return (at - np.maximum.accumulate(np.where(new, at, 0), axis=1)).max(1, initial=0) / np.maximum(cells.sum(0), 1) + (
-        1.0 / np.maximum(cells.sum(0), 1)
-    )
+    counts = np.maximum(cells.sum(0), 1)
+    return (rank - np.maximum.accumulate(np.where(new, rank, 0), axis=1)).max(1, initial=0) / counts + 1.0 / counts
 
 
 def _grid(values: Float[np.ndarray, " m"]) -> Float[np.ndarray, " g"]:
@@ -478,12 +474,12 @@ def _alarms(kind: _Kind, values: Float[np.ndarray, "s m"], share: float) -> Int[
     of all others, and the quantile of an extreme-value distribution, because 200 tables do not show a share of 1 in 600.
     """
     scaled = kind.scale(values)
-    own, others = scaled[0], scaled[1:]
+    observed, others = scaled[0], scaled[1:]
     s, off = len(others), others - others.mean(0)
     squares = (off**2).sum(0)
     without = np.sqrt(np.maximum((squares - off**2 * s / (s - 1)) / (s - 2), LEAST_SD**2))
     largest = (np.abs(off) * s / (s - 1) / without).max(1)
-    distance = np.abs(own - others.mean(0)) / np.sqrt(np.maximum(squares / (s - 1), LEAST_SD**2))
+    distance = np.abs(observed - others.mean(0)) / np.sqrt(np.maximum(squares / (s - 1), LEAST_SD**2))
     quantile = largest.mean() + largest.std() * np.sqrt(6) / np.pi * (-np.log(-np.log1p(-share)) - np.euler_gamma)
     clear = distance > max(largest.max(), quantile)
     return np.flatnonzero(clear & kind.matters(values[0], values[1:].mean(0)))
@@ -491,12 +487,12 @@ def _alarms(kind: _Kind, values: Float[np.ndarray, "s m"], share: float) -> Int[
 
 def _causes(misfits: Sequence[Misfit]) -> Iterator[Misfit]:
     """Leave out what another misfit of the same column explains: a pile-up, skewness, or tails, whose outliers are skewed."""
-    found = {(each.columns, each.what): each.observed for each in misfits}
+    observed = {(each.columns, each.what): each.observed for each in misfits}
     for each in misfits:
-        of = {what: found.get((each.columns, what), 0.0) for what in KINDS}
+        of = {what: observed.get((each.columns, what), 0.0) for what in KINDS}
         skewed = of["skewness"] ** 2 > SKEWED * (of["tails"] - 3.0)  # true if there are no tails
         explained = {
-            "pile-up": (each.columns, "zeros") in found,
+            "pile-up": (each.columns, "zeros") in observed,
             "skewness": of["pile-up"] or not skewed,
             "tails": of["pile-up"] or (skewed and of["skewness"]),
         }

@@ -64,14 +64,14 @@ def _whole_columns(data: Dataset, kinds: Sequence[ColumnKind]) -> list[ColumnKin
 
 
 def _as_option(scale: Sequence[str]) -> str:
-    """How --kinds takes a recognised scale: as its grades if they can be written there; empty if it cannot be taken."""
+    """Value of --kinds that declares this scale, or ''."""
     if any("<" in grade for grade in scale):
         return ""
     return "ordered" if any("," in grade or "=" in grade for grade in scale) else "<".join(scale)
 
 
 def taking_otherwise(part: UsablePart, shown: Sequence[ColumnKind]) -> str:
-    """The option that treats columns differently: as what is worth trying, or else an example; empty if there is none."""
+    """Suggested --kinds option for doubtful columns, or ''."""
     others = [f"{kind.name}={kind.alternative}" for kind in shown if kind.alternative not in ("", "drop")]
     if not others and part.data is not None:
         others = _examples(part.data, shown)[:MOST_EXAMPLES]
@@ -95,7 +95,7 @@ def _examples(data: Dataset, shown: Sequence[ColumnKind]) -> list[str]:
 
 
 def leaving_out(part: UsablePart, shown: Sequence[ColumnKind]) -> str:
-    """The options that leave out columns, or declare the names of the rows; empty if there is no reason to."""
+    """Suggested --drop and --items options for uninformative columns and the names of the rows, or ''."""
     named = next((each.name for each in part.unusable if each.names_rows), None)
     if part.data is not None and part.data.items is not None:
         named = None

@@ -12,7 +12,7 @@ from bnp_hier.components.normal_inverse_wishart import NormalInverseWishart
 from bnp_hier.components.normal_known_covariance import NormalKnownCovariance
 from bnp_hier.components.product import ProductComponent
 from bnp_hier.components.uninformative_normal import UninformativeNormal
-from bnp_hier.utils.wording import nearest
+from bnp_hier.utils.wording import did_you_mean
 
 FAMILIES: dict[str, type[Component]] = {
     "bernoulli": BetaBernoulli,
@@ -43,7 +43,7 @@ def named_family(name: str) -> tuple[type[Component], Mapping[str, str]]:
         If there is no such family; the message gives the nearest names.
     """
     if name not in FAMILIES:
-        raise ValueError(f"there is no family {name!r}; {nearest(str(name), FAMILIES)} families are {', '.join(FAMILIES)}")
+        raise ValueError(f"there is no family {name!r}; {did_you_mean(str(name), FAMILIES)} families are {', '.join(FAMILIES)}")
     return FAMILIES[name], FORMS.get(name, {})
 
 

@@ -162,7 +162,7 @@ class Component(ABC):
         return jax.tree.map(lambda leaf: jnp.zeros(batch_shape + leaf.shape, leaf.dtype), row)
 
     def anchor(self) -> Component | None:
-        """Component whose statistics tell those of this family for any hyperparameters, by `restated`; None if there is none.
+        """Reference component: statistics under it can be converted (`restated`) to any hyperparameters; None if there is none.
 
         Hyperparameters can then be learned and sampled from the statistics of the clusters alone, without the rows.
         """

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bnp_hier.utils.wording import nearest
+from bnp_hier.utils.wording import did_you_mean
 
 __all__ = [
     "KINDS",
@@ -116,7 +116,7 @@ def resolved_kind(name: str, kind: str, cells: Float[np.ndarray, " m"] | None, s
         return "<".join(grades)
     if kind not in KINDS and kind != "logit%":
         raise ValueError(
-            f"column {name!r}: there is no kind {kind!r}; {nearest(kind, KINDS)} kinds are {', '.join(KINDS)}, "
+            f"column {name!r}: there is no kind {kind!r}; {did_you_mean(kind, KINDS)} kinds are {', '.join(KINDS)}, "
             "or an ordered scale such as low<medium<high"
         )
     if cells is None:
@@ -185,7 +185,7 @@ def converted(kind: str | None, values: Float[np.ndarray, " n"]) -> tuple[Float[
 def steps_of_grades(
     name: str, scale: Sequence[str], features: Mapping[str, Float[np.ndarray, " n"]]
 ) -> dict[str, Float[np.ndarray, " n"]]:
-    """The features that an ordered column became in version 0.1.0, for its saved fits, from those that it becomes now."""
+    """Convert the indicators of an ordered column to its features in version 0.1.0, for fits that it has saved."""
     grades = np.column_stack([features[one] for one in features_of(name, None, scale)])
     if len(scale) == 2:
         return {name: grades[:, 0]}

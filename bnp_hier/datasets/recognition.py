@@ -12,7 +12,7 @@ __all__ = [
     "DATE",
     "DATE_WITHOUT_YEAR",
     "MOST_CLASSES",
-    "bounds_of_shares",
+    "share_scale",
     "identifier",
     "is_code",
     "is_size",
@@ -113,7 +113,7 @@ _SCALES = tuple(
 
 
 def uninformative_numbers(values: Float[np.ndarray, " n"]) -> str:
-    """Why a column of numbers cannot be modelled: it has no values, or a single one other than 0 and 1; empty if it can."""
+    """Reason why a numeric column cannot be modelled (no values, or a constant other than 0 and 1), or ''."""
     cells = values[~np.isnan(values)]
     if not len(cells):
         return "all values are missing"
@@ -121,7 +121,7 @@ def uninformative_numbers(values: Float[np.ndarray, " n"]) -> str:
 
 
 def useless_numbers(name: str, values: Float[np.ndarray, " n"]) -> str:
-    """Why a column of numbers is of no use for finding clusters; empty if it may be of use."""
+    """Reason to drop a numeric column (constant, identifier, date), or ''."""
     if why := uninformative_numbers(values):
         return why
     cells = values[~np.isnan(values)]
@@ -130,7 +130,7 @@ def useless_numbers(name: str, values: Float[np.ndarray, " n"]) -> str:
 
 
 def identifier(name: str, cells: Float[np.ndarray, " m"]) -> str:
-    """Why a column of numbers seems to tell rows apart: it numbers them, or its name says so; empty if it does not seem to.
+    """Reason to take a numeric column for an identifier of rows, judged by its values and name, or ''.
 
     Values must be whole numbers of which at least nine in ten are different; the values of codes, such as postal codes, may be
     repeated if there are too many for categories.
@@ -160,14 +160,14 @@ def is_size(name: str) -> bool:
 
 
 def known_classes(name: str, values: int, rows: int) -> str:
-    """Why a column with so many different values seems to contain known classes; empty if it does not seem to."""
+    """Reason to take a column for known classes, judged by its name and number of distinct values, or ''."""
     if not _CLASSES.search(_words(name)) or not 2 <= values <= min(MOST_CLASSES, rows // 3):
         return ""
     return f"{values} known classes, to judge by its name"
 
 
 def written_date(name: str, cells: Float[np.ndarray, " m"]) -> str:
-    """The dates of a column of whole numbers that are all dates such as 20240131, or few years; empty if they are not."""
+    """Range of dates of a column of whole numbers that are all dates such as 20240131, or few years; else ''."""
     if not len(cells) or (cells != np.round(cells)).any() or cells.min() < 1000:
         return ""
     if cells.max() <= 2100:
@@ -194,8 +194,8 @@ def with_month_first(texts: Sequence[str]) -> list[str]:
     return list(texts)
 
 
-def bounds_of_shares(name: str, cells: Float[np.ndarray, " m"]) -> float | None:
-    """100 or 1 if the name of a column says that it contains percentages or proportions, and its values agree; else None."""
+def share_scale(name: str, cells: Float[np.ndarray, " m"]) -> float | None:
+    """100 for percentages, 1 for proportions, judged by name and range; else None."""
     if not len(cells) or cells.min() < 0 or not re.search(r"%|percent|\bpct\b|proportion|\bshare\b|\bfraction\b", _words(name)):
         return None
     return 1.0 if cells.max() <= 1 else 100.0 if cells.max() <= 100 else None

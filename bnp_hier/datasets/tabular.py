@@ -35,7 +35,7 @@ from bnp_hier.datasets.table_files import (
     read_parquet,
 )
 from bnp_hier.datasets.written_numbers import Written, read_new_numbers, read_numbers
-from bnp_hier.utils.wording import listed, nearest
+from bnp_hier.utils.wording import did_you_mean, listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -232,11 +232,11 @@ def read_usable_part(
     FileNotFoundError, ImportError, ValueError
         As in :func:`read_table`, except for what the columns contain.
     """
-    table, given = Table.read(path, header), kinds or {}
-    unusable = table.unusable(truth, items, drop, given)
+    table, requested = Table.read(path, header), kinds or {}
+    unusable = table.unusable(truth, items, drop, requested)
     names = [column.name for column in unusable]
     try:
-        left = {name: kind for name, kind in given.items() if on_one_line(name) not in names}
+        left = {name: kind for name, kind in requested.items() if on_one_line(name) not in names}
         data = table.dataset(truth, items, [*table.named(drop), *names], left)
     except NoColumnsError:
         if not unusable:
@@ -412,12 +412,12 @@ class Table:
         import pandas as pd
 
         try:
-            found = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
+            pandas_frame = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
         except ImportError as error:
             raise ImportError(f"{name}: converting a polars DataFrame needs pyarrow: {PYARROW}") from error
-        if not isinstance(found, pd.DataFrame):
+        if not isinstance(pandas_frame, pd.DataFrame):
             raise TypeError(f"expected a pandas or polars DataFrame, but got {type(frame).__name__}")
-        table = cls(name, decoded(found.reset_index(drop=True)), None)
+        table = cls(name, decoded(pandas_frame.reset_index(drop=True)), None)
         table.check()
         return table
 
@@ -450,8 +450,8 @@ class Table:
                 for name in chosen.kinds | chosen.levels
             },
             others={name: self.plain(name, as_texts=self._is_unordered(name)) for name in chosen.dropped if name not in apart},
-            units={name: found.unit for name, found in written.items() if found.unit},
-            separators={name: found.separator for name, found in written.items() if found.separator},
+            units={name: column.unit for name, column in written.items() if column.unit},
+            separators={name: column.separator for name, column in written.items() if column.separator},
             items=named,
             notes=(*self.notes, *_notes(written), *self._notes_on_categories(chosen)),
             truths=truths if len(truths) > 1 else {},
@@ -469,10 +469,10 @@ class Table:
         text, useless = self._sorted_out(numbers)
         if not text and not any(uninformative_numbers(self.written(name).values) for name in useless):
             return ()
-        found = {name: self._text_in_words(name) for name in text} | useless
-        missing = {name: self.missing_share(name) for name in found}
-        named = {name: name in text and self._names_rows(name) for name in found}
-        return tuple(UnusableColumn(name, found[name], missing[name], named[name]) for name in numbers if name in found)
+        reasons = {name: self._text_in_words(name) for name in text} | useless
+        missing = {name: self.missing_share(name) for name in reasons}
+        named = {name: name in text and self._names_rows(name) for name in reasons}
+        return tuple(UnusableColumn(name, reasons[name], missing[name], named[name]) for name in numbers if name in reasons)
 
     def is_refused(self, name: str) -> bool:
         """Whether a column cannot be read although most cells seem to be numbers, so that leaving it out would lose values."""
@@ -512,9 +512,9 @@ class Table:
         if not features:
             besides = f" left besides {_listed(apart)}" if apart else ""
             raise NoColumnsError(f"{self.name}: no columns{besides}; expected at least one column of numbers")
-        given = self.kinds_of({name: "ordered" for name in features if _is_scale(self.column(name))} | dict(kinds), features)
-        levels = {name: found for name in features if (found := self.levels_of(name, given.get(name)))}
-        return _Chosen(known, items, features, dropped, given, levels, [name for name in features if name not in levels])
+        resolved = self.kinds_of({name: "ordered" for name in features if _is_scale(self.column(name))} | dict(kinds), features)
+        levels = {name: values for name in features if (values := self.levels_of(name, resolved.get(name)))}
+        return _Chosen(known, items, features, dropped, resolved, levels, [name for name in features if name not in levels])
 
     def names(self, items: Hashable) -> tuple[str, ...]:
         """The names of the rows, from a column."""
@@ -562,7 +562,7 @@ class Table:
         if name not in self.frame.columns:
             known = [*self.frame.columns, *self.beside]
             raise ValueError(
-                f"{self.name}: there is no column {name!r}; {nearest(name, known, 1)} columns are {_listed(known)}"
+                f"{self.name}: there is no column {name!r}; {did_you_mean(name, known, 1)} columns are {_listed(known)}"
             )
         return self.frame[name]
 
@@ -575,7 +575,7 @@ class Table:
             [part.strip() for part in word.split(",")] if isinstance(word, str) and not self.has(word) else [word]
             for word in several
         )
-        return [str(self.column(name).name) for found in parts for name in found if name != ""]
+        return [str(self.column(name).name) for names in parts for name in names if name != ""]
 
     def complete(self, name: str) -> pd.Series:
         """Return a column of labels by name; raise a ValueError that names the first row without a label."""
@@ -612,8 +612,8 @@ class Table:
         if is_typed and unit != "%":
             return self.written(name)
         texts = _texts(column) if is_typed else [str(cell).strip() for cell in column]
-        found = read_new_numbers(texts, _missing(column), unit, "" if is_typed else separator)
-        return found._replace(values=self.written(name).values) if is_typed else found
+        written = read_new_numbers(texts, _missing(column), unit, "" if is_typed else separator)
+        return written._replace(values=self.written(name).values) if is_typed else written
 
     def numbers(self, name: str, kind: str | None = None) -> Float[np.ndarray, " n"]:
         """Return a column as float64, converted as its kind requires; raise a ValueError if it contains text."""
@@ -654,9 +654,9 @@ class Table:
 
     def kinds_of(self, kinds: Mapping[Any, str], features: Iterable[str]) -> dict[str, str]:
         """Check kinds and complete them; raise a ValueError if a column or kind does not exist, or they do not match."""
-        found, features = {}, set(features)
-        for given, kind in kinds.items():
-            column = self.column(given)
+        resolved, features = {}, set(features)
+        for label, kind in kinds.items():
+            column = self.column(label)
             name = str(column.name)
             if name not in features:
                 raise ValueError(f"{self.name}: column {name!r} has a kind, {kind!r}, but is not used to find clusters")
@@ -668,10 +668,10 @@ class Table:
                 )
             cells = None if written.is_text.any() else written.values[~np.isnan(written.values)]
             try:
-                found[name] = resolved_kind(name, kind, cells, _scale(column))
+                resolved[name] = resolved_kind(name, kind, cells, _scale(column))
             except ValueError as error:
                 raise ValueError(f"{self.name}, {error}") from None
-        return found
+        return resolved
 
     def levels_of(self, name: str, kind: str | None) -> tuple[str, ...]:
         """The distinct values of a column that is treated as categorical, or its grades; empty for any other column."""
@@ -762,7 +762,7 @@ class Table:
         same = [name for name in rest if len(_different(self.column(name))) == 1]
         rest = [name for name in rest if name not in same]
         first, row = next(iter(rows.items()))
-        found = f"{self.name}, {self.place(row)}, column {first!r}: found the text {str(self.frame[first].iloc[row])!r}"
+        problem = f"{self.name}, {self.place(row)}, column {first!r}: found the text {str(self.frame[first].iloc[row])!r}"
         parts = []
         if names:
             hint = f"(items={names[0]!r} or --items {shlex.quote(names[0])})"
@@ -792,7 +792,7 @@ class Table:
         if reasons := {name: self._text_in_words(name) for name in same} | dict(useless):
             parts.append("; ".join(f"{name!r}: {reason}" for name, reason in reasons.items()))
         drop = ",".join([*rows, *useless])
-        return f"{found}, expected a number. {'. '.join(parts)} (to drop all: --drop {shlex.quote(drop)})"
+        return f"{problem}, expected a number. {'. '.join(parts)} (to drop all: --drop {shlex.quote(drop)})"
 
     def _has_few_values(self, name: str) -> bool:
         column = self.column(name)
@@ -809,29 +809,29 @@ class Table:
         cells = self.column(name)
         if cells.dtype.kind in "mM" or isinstance(cells.dtype, pd.PeriodDtype):
             return True
-        found = cells[~_missing(cells)][:20]
-        return len(found) > 0 and all(isinstance(cell, _TIMES) or DATE.match(str(cell).strip()) for cell in found)
+        present = cells[~_missing(cells)][:20]
+        return len(present) > 0 and all(isinstance(cell, _TIMES) or DATE.match(str(cell).strip()) for cell in present)
 
     def features(
         self, names: Iterable[str], levels: Mapping[str, tuple[str, ...]], kinds: Mapping[Any, str]
     ) -> tuple[Float[np.ndarray, "n d"], tuple[str, ...]]:
         """Return the named columns as float64, converted to indicators or as their kinds require, and all names."""
         names = list(names)
-        values, found = [], []
+        values, feature_names = [], []
         for name in names:
-            found += features_of(name, kinds.get(name), levels.get(name, ()))
+            feature_names += features_of(name, kinds.get(name), levels.get(name, ()))
             if name in levels:
                 values += self._indicators(name, levels[name], kinds.get(name))
             else:
                 values.append(self.numbers(name, kinds.get(name)))
-        twice = next((name for name, times in Counter(found).items() if times > 1), None)
+        twice = next((name for name, times in Counter(feature_names).items() if times > 1), None)
         if twice is not None:
             both = [name for name in names if twice in features_of(name, kinds.get(name), levels.get(name, ()))]
             raise ValueError(
                 f"{self.name}: the columns {_listed(both)} both produce a column named {twice!r}, as categories are "
                 f"converted to indicators named column=value, and log to log(column); {RENAME}"
             )
-        return np.column_stack(values), tuple(found)
+        return np.column_stack(values), tuple(feature_names)
 
     def selected(self, fitted: Dataset) -> Float[np.ndarray, "n d"]:
         """Return the features of a fitted `Dataset` in its order; see :func:`read_columns`."""
@@ -844,10 +844,10 @@ class Table:
             if name not in levels or name in scales:
                 self._written[name] = self._written_as(name, fitted.units.get(name, ""), fitted.separators.get(name, ""))
         X, names = self.features(needed, levels, fitted.kinds)
-        found = dict(zip(names, X.T, strict=True))
+        features = dict(zip(names, X.T, strict=True))
         for name in in_steps:
-            found |= steps_of_grades(name, scales[name], found)
-        return np.column_stack([found[name] for name in fitted.feature_names])
+            features |= steps_of_grades(name, scales[name], features)
+        return np.column_stack([features[name] for name in fitted.feature_names])
 
     def _indicators(self, name: str, levels: tuple[str, ...], kind: str | None) -> list[Float[np.ndarray, " n"]]:
         """Indicators of the levels, 0 where the value is missing; of two levels, only the second, NaN where it is missing."""
@@ -861,8 +861,8 @@ class Table:
                 f"{self.name}, {self.place(row)}, column {name!r}: found {texts[row]!r}, "
                 f"expected one of {_listed(levels)}, or an empty cell if the value is missing"
             )
-        found = [((cells == level) & ~missing).astype(float) for level in levels]
-        return [np.where(missing, np.nan, found[1])] if len(levels) == 2 else found
+        indicators = [((cells == level) & ~missing).astype(float) for level in levels]
+        return [np.where(missing, np.nan, indicators[1])] if len(levels) == 2 else indicators
 
     def _grades(self, name: str, scale: tuple[str, ...]) -> Shaped[np.ndarray, " n"]:
         """The cells as grades of a scale: numbers without what stands beside them if the grades are numbers."""
@@ -898,10 +898,10 @@ def _different(column: pd.Series) -> set[str]:
 
 def _sorted_texts(column: pd.Series) -> list[str]:
     """The distinct values of a column as texts, numbers in their order, and those of an ordered type in that of the type."""
-    found = _different(column)
+    distinct = _different(column)
     if grades := _ordered_texts(column):
-        return [grade for grade in grades if grade in found]
-    return sorted(found, key=lambda text: (float(text), text) if all(map(is_number, found)) else text)
+        return [grade for grade in grades if grade in distinct]
+    return sorted(distinct, key=lambda text: (float(text), text) if all(map(is_number, distinct)) else text)
 
 
 def _scale(column: pd.Series) -> tuple[str, ...]:

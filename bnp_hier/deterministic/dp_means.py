@@ -182,16 +182,16 @@ class DPMeans(LateLabels, ClusterMixin, BaseEstimator):
         with double_precision():
             if self.penalty is not None:
                 penalty = float(self.penalty)
-                found = self._run(matrix, penalty)
+                result = self._run(matrix, penalty)
             else:
                 wanted = cast(int, self.n_clusters)
                 if wanted > len(matrix):
                     raise ValueError(f"n_clusters is {wanted}, but X has only {len(matrix)} rows")
-                penalty, found = self._reach(matrix, wanted)
-        if not found.converged:
+                penalty, result = self._reach(matrix, wanted)
+        if not result.converged:
             self._warn_of_sweeps("sweeps")
-        self.labels_, self.penalty_, self.n_passes_ = found.labels, penalty, 0
-        self._describe(found.centers, found.trace, found.converged)
+        self.labels_, self.penalty_, self.n_passes_ = result.labels, penalty, 0
+        self._describe(result.centers, result.trace, result.converged)
 
     def _fit_source(self, source: RowSource) -> None:
         """Find centres of a sample, and make passes over all rows; after every pass, its result is kept."""
@@ -202,28 +202,28 @@ class DPMeans(LateLabels, ClusterMixin, BaseEstimator):
             self.n_passes_ = getattr(source, "readings", 1)
             return
         self._fit_rows(named_rows(sample.first(SKETCH), source))
-        kept, centers, trace = size_of(sample, SKETCH), self.cluster_centers_, list[float]()
+        origin, centers, trace = size_of(sample, SKETCH), self.cluster_centers_, list[float]()
         try:
             for _ in range(self.max_iter):
-                found = pass_over(source, centers, self.penalty_, not trace)
-                trace.append(found.objective)
-                kept = f"a pass over all {sample.n_rows} rows"
-                self._keep(source, found, trace)
-                centers = next_centers(found, self.penalty_)
-                if len(trace) > 1 and trace[-2] - trace[-1] <= LEAST_GAIN * trace[-1] and not len(found.far.counts):
+                result = pass_over(source, centers, self.penalty_, not trace)
+                trace.append(result.objective)
+                origin = f"a pass over all {sample.n_rows} rows"
+                self._keep(source, result, trace)
+                centers = next_centers(result, self.penalty_)
+                if len(trace) > 1 and trace[-2] - trace[-1] <= LEAST_GAIN * trace[-1] and not len(result.far.counts):
                     self.converged_ = True
                     break
             else:
                 self._warn_of_sweeps("passes")
         except BaseException as error:
-            error.add_note(f"(the estimator keeps the clusters of {kept})")
+            error.add_note(f"(the estimator keeps the clusters of {origin})")
             raise
         finally:
             self.n_passes_ = getattr(source, "readings", 1 + len(trace))
 
-    def _keep(self, source: RowSource, found: MeansPass, trace: list[float]) -> None:
+    def _keep(self, source: RowSource, result: MeansPass, trace: list[float]) -> None:
         """Set the attributes after a pass, with the centres in the order of their first rows."""
-        centers = found.near.points[in_order_of_appearance(found.first)]
+        centers = result.near.points[in_order_of_appearance(result.first)]
         self._label_later(lambda: np.concatenate(list(source.map(partial(nearest_labels, centers)))))
         self._describe(centers, trace, False)
 
@@ -245,9 +245,9 @@ class DPMeans(LateLabels, ClusterMixin, BaseEstimator):
         """Run sweeps, starting from one cluster, until no label changes."""
         slots = min(len(X), 64)
         while True:
-            found = self._sweeps(X, penalty, slots)
-            if found is not None:
-                return found
+            result = self._sweeps(X, penalty, slots)
+            if result is not None:
+                return result
             slots = min(len(X), 4 * slots)
 
     def _sweeps(self, X: np.ndarray, penalty: float, slots: int) -> _Found | None:
@@ -278,10 +278,10 @@ class DPMeans(LateLabels, ClusterMixin, BaseEstimator):
         best: tuple[float, _Found] | None = None
         for _ in range(HALVINGS):
             middle = (low + high) / 2
-            found = self._run(X, middle)
-            gap = len(found.centers) - clusters
+            result = self._run(X, middle)
+            gap = len(result.centers) - clusters
             if best is None or abs(gap) < abs(len(best[1].centers) - clusters):
-                best = middle, found
+                best = middle, result
             if gap == 0 or high - low < 1e-9 * high:
                 break
             low, high = (middle, high) if gap > 0 else (low, middle)

@@ -211,19 +211,19 @@ class MAPDP(StreamingClustering):
             else log_joint_objective(problem, "dp")
         )
         rounds = self._rounds(problem)
-        given = starts[0] if starts[0].min() >= 0 else None
-        hyperparameters, labels = starting_hyperparameters(problem, rng, given) if rounds else ([], None)
+        initial = starts[0] if starts[0].min() >= 0 else None
+        hyperparameters, labels = starting_hyperparameters(problem, rng, initial) if rounds else ([], None)
 
         def first(values: MixtureValues) -> _Found:
             if labels is None:
-                found = self._descended(values, orders, starts, limit)
+                best = self._descended(values, orders, starts, limit)
             else:
-                found = self._descended(values, np.vstack([orders, orders[:1]]), np.vstack([starts, labels]), limit)
-            self.init_log_joints_ = found.reached[: self.n_init]
-            return found
+                best = self._descended(values, np.vstack([orders, orders[:1]]), np.vstack([starts, labels]), limit)
+            self.init_log_joints_ = best.reached[: self.n_init]
+            return best
 
-        found, _ = learn(problem, first, again, objective, rounds, hyperparameters)
-        if not found.converged:
+        best, _ = learn(problem, first, again, objective, rounds, hyperparameters)
+        if not best.converged:
             warnings.warn(
                 "MAPDP did not converge within the time budget; increase it"
                 if current_deadline().has_cut
@@ -231,9 +231,9 @@ class MAPDP(StreamingClustering):
                 RuntimeWarning,
                 stacklevel=4,
             )
-        self.objective_trace_ = found.trace
-        self.n_iter_, self.converged_, self.n_passes_ = len(found.trace), found.converged, 0
-        self._finish(problem, found.labels)
+        self.objective_trace_ = best.trace
+        self.n_iter_, self.converged_, self.n_passes_ = len(best.trace), best.converged, 0
+        self._finish(problem, best.labels)
 
     def _check_in_parts(self) -> None:
         if not isinstance(self.init, str):
@@ -244,31 +244,31 @@ class MAPDP(StreamingClustering):
         seating = SourceSeating(self.component_, prior, source, problem.sites.max_clusters or sample.n_rows)
         stats, counts, share = self.statistics_, self.counts_.astype(float), sample.n_rows / self.n_seen_
         trace: list[float] = []
-        kept, read = f"of {size_of(sample, SKETCH)}", 1
+        origin, read = f"of {size_of(sample, SKETCH)}", 1
         try:
             for _ in range(PASSES):
-                found = seating(stats, counts, share)
+                seated = seating(stats, counts, share)
                 read += 1
-                rise = found.log_joint - trace[-1] if trace else np.inf
+                rise = seated.log_joint - trace[-1] if trace else np.inf
                 if not rise <= 0:
-                    trace.append(found.log_joint)
-                    self._keep(found, seating, trace)
-                    kept = f"of the best pass over all {sample.n_rows} rows"
+                    trace.append(seated.log_joint)
+                    self._keep(seated, seating, trace)
+                    origin = f"of the best pass over all {sample.n_rows} rows"
                 self.converged_ = bool(rise <= LEAST_RISE_PER_ROW * sample.n_rows)
                 if self.converged_:
                     break
-                stats, counts, share = found.stats, found.counts, 1.0
+                stats, counts, share = seated.stats, seated.counts, 1.0
         except BaseException as error:
             self.converged_ = False
-            error.add_note(f"(the estimator keeps the clusters {kept})")
+            error.add_note(f"(the estimator keeps the clusters {origin})")
             raise
         finally:
             self.n_passes_ = getattr(source, "readings", read)
 
-    def _keep(self, found: SeatedRows, seating: SourceSeating, trace: list[float]) -> None:
+    def _keep(self, seated: SeatedRows, seating: SourceSeating, trace: list[float]) -> None:
         """Set the attributes after a pass over all rows."""
-        self._set_clusters(found.stats, found.counts, np.arange(len(found.counts)))
-        self._label_later(lambda: seating.labels(found))
+        self._set_clusters(seated.stats, seated.counts, np.arange(len(seated.counts)))
+        self._label_later(lambda: seating.labels(seated))
         self.objective_trace_, self.n_iter_ = np.array(trace), len(trace)
 
     def _starts(self, values: MixtureValues, limit: int) -> Int[np.ndarray, "r n"]:
@@ -301,8 +301,8 @@ def _checked_labels(init: ArrayLike, n: int, limit: int) -> Int[np.ndarray, " n"
         what = f"shape {labels.shape} and type {labels.dtype}" + (f", with minimum {labels.min()}" if whole else "")
         raise ValueError(f"init must contain one whole number of at least -1 for each of the {n} rows, but it has {what}")
     seated = labels >= 0
-    found = np.full(n, -1)
-    found[seated] = canonical_labels(labels[seated])
-    if found.max() >= limit:
-        raise ValueError(f"init has {found.max() + 1} clusters, but the model allows at most {limit}")
-    return found
+    renumbered = np.full(n, -1)
+    renumbered[seated] = canonical_labels(labels[seated])
+    if renumbered.max() >= limit:
+        raise ValueError(f"init has {renumbered.max() + 1} clusters, but the model allows at most {limit}")
+    return renumbered

@@ -16,7 +16,7 @@ from numpyro.distributions.util import validate_sample
 
 from bnp_hier.components.special import log_gamma_ratio
 from bnp_hier.distributions.model_draws import RememberedDraws
-from bnp_hier.native.availability import calls_arrive
+from bnp_hier.native.availability import ffi_available
 from bnp_hier.utils.arrays import is_traced
 
 __all__ = [
@@ -173,11 +173,11 @@ def seat_customers(uniforms: Float[Array, " n"], concentration: ArrayLike, disco
     If `slots` tables are occupied, customers join these in proportion to their weights.
     """
     alpha, d = (jnp.asarray(value, uniforms.dtype) for value in (concentration, discount))
-    if calls_arrive():
+    if ffi_available():
         from bnp_hier.native.starts import SEAT_ALL
 
         shape = jax.ShapeDtypeStruct(uniforms.shape, jnp.result_type(int))
-        return SEAT_ALL.inside([shape], uniforms, jnp.stack([alpha, d]), np.array(slots))[0]
+        return SEAT_ALL.ffi_call([shape], uniforms, jnp.stack([alpha, d]), np.array(slots))[0]
 
     def seat(counts: Array, uniform: Array) -> tuple[Array, Array]:
         occupied = counts > 0

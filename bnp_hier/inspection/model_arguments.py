@@ -60,19 +60,19 @@ class ModelArguments:
     def __init__(self, *args: Any, rows: Sequence[int | str] | None = None, **kwargs: Any) -> None:
         self.args = tuple(map(_plain, args))
         self.kwargs = {name: _plain(value) for name, value in kwargs.items()}
-        self._names = tuple(f"argument {place}" for place in range(len(args)))
+        self._names = tuple(f"argument {index}" for index in range(len(args)))
         arrays = {name: np.shape(value) for name, value in self._named().items() if np.ndim(value) > 0}
         if rows is None:
             self.row_arguments = _of_common_length(arrays)
         else:
             for name in rows:
                 if name not in arrays:
-                    found = ", ".join(map(repr, arrays)) or "none"
-                    raise ValueError(f"rows contains {name!r}, which is not an array argument; the array arguments are {found}")
+                    words = ", ".join(map(repr, arrays)) or "none"
+                    raise ValueError(f"rows contains {name!r}, which is not an array argument; the array arguments are {words}")
             lengths = {name: arrays[name][0] for name in rows}
             if not lengths or len(set(lengths.values())) > 1:
-                found = ", ".join(f"{name!r}: {length}" for name, length in lengths.items()) or "none"
-                raise ValueError(f"the arguments in rows must have the same number of rows, but they have {found}")
+                words = ", ".join(f"{name!r}: {length}" for name, length in lengths.items()) or "none"
+                raise ValueError(f"the arguments in rows must have the same number of rows, but they have {words}")
             self.row_arguments = tuple(rows)
 
     def __len__(self) -> int:
@@ -80,24 +80,24 @@ class ModelArguments:
         return int(np.shape(self._named()[self.row_arguments[0]])[0])
 
     def _named(self) -> dict[int | str, Any]:
-        found: dict[int | str, Any] = dict(enumerate(self.args))
-        found.update(self.kwargs)
-        return found
+        values: dict[int | str, Any] = dict(enumerate(self.args))
+        values.update(self.kwargs)
+        return values
 
     def _name(self, argument: int | str) -> str:
         return self._names[argument] if isinstance(argument, int) else argument
 
     def named_by(self, model: Callable[..., Any]) -> ModelArguments:
         """The same arguments, with the names that the model gives to positional ones; they appear in messages and tables."""
-        found = self._with({})
+        renamed = self._with({})
         try:
             words = inspect.signature(model).parameters.values()
         except (TypeError, ValueError):
-            return found
-        given = [word.name for word in words if word.kind in (word.POSITIONAL_ONLY, word.POSITIONAL_OR_KEYWORD)]
-        if len(given) >= len(self.args):
-            found._names = tuple(given[: len(self.args)])
-        return found
+            return renamed
+        names = [word.name for word in words if word.kind in (word.POSITIONAL_ONLY, word.POSITIONAL_OR_KEYWORD)]
+        if len(names) >= len(self.args):
+            renamed._names = tuple(names[: len(self.args)])
+        return renamed
 
     def take(self, which: ArrayLike | slice) -> ModelArguments:
         """Return the arguments with some of the rows."""
@@ -105,12 +105,12 @@ class ModelArguments:
         return self._with({name: value[index] for name, value in self._named().items() if name in self.row_arguments})
 
     def _with(self, values: dict[int | str, Any]) -> ModelArguments:
-        found: ModelArguments = object.__new__(ModelArguments)
+        copied: ModelArguments = object.__new__(ModelArguments)
         # copies, since the model may have been run on the arrays themselves: see `own_arrays`
-        found.args = own_arrays(tuple(values.get(place, value) for place, value in enumerate(self.args)))
-        found.kwargs = own_arrays({name: values.get(name, value) for name, value in self.kwargs.items()})
-        found.row_arguments, found._names = self.row_arguments, self._names
-        return found
+        copied.args = own_arrays(tuple(values.get(index, value) for index, value in enumerate(self.args)))
+        copied.kwargs = own_arrays({name: values.get(name, value) for name, value in self.kwargs.items()})
+        copied.row_arguments, copied._names = self.row_arguments, self._names
+        return copied
 
     @property
     def is_table(self) -> bool:
@@ -120,15 +120,15 @@ class ModelArguments:
     @property
     def columns(self) -> dict[str, Float[np.ndarray, " n"]]:
         """The columns of all arguments with one entry per row, by names such as x0, x1 (of a table), or y, u[0], u[1]."""
-        found: dict[str, np.ndarray] = {}
+        columns: dict[str, np.ndarray] = {}
         for name in self.row_arguments:
             values = np.asarray(self._named()[name])
             flat = values.reshape(len(values), -1)
             word = "x" if self.is_table else self._name(name)
             for j, column in enumerate(flat.T):
                 one = f"{word}{j}" if self.is_table else word if flat.shape[1] == 1 else f"{word}[{j}]"
-                found[one] = np.asarray(column, dtype=np.float64)
-        return found
+                columns[one] = np.asarray(column, dtype=np.float64)
+        return columns
 
     def new_rows(self, X: Data) -> ModelArguments:
         """Check new rows: arguments like these, with any number of rows.
@@ -138,22 +138,24 @@ class ModelArguments:
         ValueError
             If the number of arguments or columns differs, or rows of several arguments were expected and a table is given.
         """
-        given = as_arguments(X)
-        if len(given.args) != len(self.args) or set(given.kwargs) != set(self.kwargs):
+        new = as_arguments(X)
+        if len(new.args) != len(self.args) or set(new.kwargs) != set(self.kwargs):
             raise ValueError(
-                f"the model was fitted to {self._described()}, but the new rows have {len(given.args) + len(given.kwargs)}: "
+                f"the model was fitted to {self._described()}, but the new rows have {len(new.args) + len(new.kwargs)}: "
                 "pass bnp_hier.ModelArguments with the same arguments"
             )
-        given = given._with({})
-        given.row_arguments, given._names = self.row_arguments, self._names
+        new = new._with({})
+        new.row_arguments, new._names = self.row_arguments, self._names
         for name in self.row_arguments:
-            own, theirs = np.shape(self._named()[name])[1:], np.shape(given._named()[name])[1:]
-            if own != theirs:
+            fitted, shape = np.shape(self._named()[name])[1:], np.shape(new._named()[name])[1:]
+            if fitted != shape:
                 if self.is_table:
-                    columns = np.shape(given.args[0])[1] if np.ndim(given.args[0]) == 2 else 1
-                    raise ValueError(f"X has {columns} columns, but the model was fitted to {own[0]} columns")
-                raise ValueError(f"the rows of {self._name(name)!r} have shape {theirs}, but those of the fit have shape {own}")
-        return given
+                    columns = np.shape(new.args[0])[1] if np.ndim(new.args[0]) == 2 else 1
+                    raise ValueError(f"X has {columns} columns, but the model was fitted to {fitted[0]} columns")
+                raise ValueError(
+                    f"the rows of {self._name(name)!r} have shape {shape}, but those of the fit have shape {fitted}"
+                )
+        return new
 
     def _described(self) -> str:
         names = [*self._names, *self.kwargs]
@@ -171,9 +173,9 @@ class ModelArguments:
 
     def advice_on_missing(self) -> str:
         """Where the first missing value is, and what to do; empty if none is missing."""
-        place = self.first_missing()
+        where = self.first_missing()
         return (
-            f"{place}: covariates and responses must not be missing here; leave out such rows, or impute them" if place else ""
+            f"{where}: covariates and responses must not be missing here; leave out such rows, or impute them" if where else ""
         )
 
     @property
@@ -183,13 +185,13 @@ class ModelArguments:
 
     def digest(self) -> str:
         """A digest of all arguments that are arrays or numbers."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for name, value in self._named().items():
             for leaf in jax.tree.leaves(value):
                 array = np.asarray(leaf)
-                found.update(f"{name} {array.dtype} {array.shape}".encode())
-                found.update(array.tobytes() if array.dtype != object else repr(leaf).encode())
-        return found.hexdigest()
+                digest.update(f"{name} {array.dtype} {array.shape}".encode())
+                digest.update(array.tobytes() if array.dtype != object else repr(leaf).encode())
+        return digest.hexdigest()
 
     def __repr__(self) -> str:
         shapes = [f"{np.shape(value)}" if np.ndim(value) else type(value).__name__ for value in self.args]
@@ -242,6 +244,6 @@ def _of_common_length(arrays: dict[int | str, tuple[int, ...]]) -> tuple[int | s
         raise ValueError("none of the arguments is an array, so there are no rows; expected the arguments of the model")
     (length, times), *others = lengths.most_common()
     if others and others[0][1] == times:
-        found = ", ".join(f"{name!r}: {shape[0]}" for name, shape in arrays.items())
-        raise ValueError(f"the arguments have different lengths ({found}): say which have one entry per row by rows=")
+        words = ", ".join(f"{name!r}: {shape[0]}" for name, shape in arrays.items())
+        raise ValueError(f"the arguments have different lengths ({words}): say which have one entry per row by rows=")
     return tuple(name for name, shape in arrays.items() if shape[0] == length)

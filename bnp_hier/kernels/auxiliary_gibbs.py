@@ -24,7 +24,7 @@ from bnp_hier.inspection.slots import (
 )
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel, check_whole_labels
-from bnp_hier.kernels.reports import count_refused, stop_if_undefined
+from bnp_hier.kernels.reports import capacity_statistics, capacity_warning, stop_if_undefined, with_effect
 from bnp_hier.partitions.seating import Prior, draw_index, log_slot_seating
 from bnp_hier.partitions.sizes import size_summaries
 from bnp_hier.utils.arrays import is_traced
@@ -159,7 +159,8 @@ class AuxiliaryGibbs(PartitionKernel):
         prior = Prior(values.concentration, values.discount)
         labels, refused = _sweep(values.log_density, state.z[sites.partition], prior, jnp.argsort(order), uniforms)
         refused = jnp.where(state.i < state.num_warmup, 0, refused)  # warm-up does not restrict the draws
-        hits, _, labels = count_refused(self, f"{sites.slots} clusters", state, labels, refused)
+        hits, _ = capacity_statistics(state, refused)
+        labels = with_effect(labels, capacity_warning(self, f"{sites.slots} clusters", state, hits))
         joint, clusters, largest, entropy = _diagnostics(values, labels)
         # a NaN in any slot, since the sweep has used all of them
         joint = stop_if_undefined("AuxiliaryGibbs", jnp.where(jnp.isnan(values.log_density).any(), jnp.nan, joint))

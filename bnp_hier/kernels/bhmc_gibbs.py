@@ -42,7 +42,7 @@ from bnp_hier.kernels.bhmc.root_prior import RootPrior
 from bnp_hier.kernels.bhmc.summaries import tree_summaries
 from bnp_hier.kernels.bhmc.table_counts import draw_mixing, papers_customers, tables_of_counts
 from bnp_hier.kernels.bhmc.tempering import check_temperatures, check_tempered, exchange, tempered
-from bnp_hier.kernels.reports import count_refused, report_capacity, stop_if_undefined
+from bnp_hier.kernels.reports import capacity_statistics, capacity_warning, report_capacity, stop_if_undefined, with_effect
 from bnp_hier.trees import Hierarchy
 from bnp_hier.utils.arrays import as_matrix, is_traced, split_arrays
 from bnp_hier.utils.jax_settings import standard_settings
@@ -532,7 +532,8 @@ class BHMCGibbs(PartitionKernel):
         summaries = tree_summaries(sites, read_tree_values(self._model, sites, z, model_args, model_kwargs), z)
         summaries["log_joint"] = stop_if_undefined("BHMCGibbs", summaries["log_joint"])
         lost = swept.hits + seating.refused + (lacking if sites.infinite else 0)  # with a finite root, K is the model's
-        hits, mass, labels = count_refused(self, _in_words(sites), state, z[sites.labels], lost, swept.refused)
+        hits, mass = capacity_statistics(state, lost, swept.refused)
+        labels = with_effect(z[sites.labels], capacity_warning(self, _in_words(sites), state, hits, mass))
         return BHMCGibbsState(
             z | {sites.labels: labels},
             **summaries,

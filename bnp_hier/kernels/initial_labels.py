@@ -61,7 +61,7 @@ def _greedy_labels(seating: Seating, draws: Float[Array, " n"], slots: int) -> I
 
         shape = jax.ShapeDtypeStruct(draws.shape, jnp.result_type(int))
         arguments = *kernel_arguments(seating.component, seating.X), draws, in_floats(*seating.prior)
-        return SEAT_GREEDILY.inside([shape], *arguments, np.array([slots, GREEDY_SWEEPS]))[0]
+        return SEAT_GREEDILY.ffi_call([shape], *arguments, np.array([slots, GREEDY_SWEEPS]))[0]
     order = jnp.argsort(draws)
     step = lambda _, labels: sweep(seating, labels, order, None, slots)[0]  # noqa: E731
     return first_come_labels(jax.lax.fori_loop(0, GREEDY_SWEEPS, step, jnp.full(draws.shape, -1)), slots)

@@ -32,7 +32,7 @@ from bnp_hier.kernels.parallel_moves import (
     units_of_clusters,
     units_of_rows,
 )
-from bnp_hier.kernels.reports import count_refused, stop_if_undefined
+from bnp_hier.kernels.reports import capacity_statistics, capacity_warning, stop_if_undefined, with_effect
 from bnp_hier.kernels.spread_rows import check_same_everywhere, check_spread, spread_arguments
 from bnp_hier.models import pitman_yor_mixture
 from bnp_hier.partitions.capacities import spread_rows, truncated_probability
@@ -296,7 +296,8 @@ class ParallelSplitMerge(PartitionKernel):
         asked = jnp.asarray(spread_rows(sites.size))
         rows = table.component.suff_stats(table.X[asked])
         mass = truncated_probability(table.component, clusters.stats, clusters.counts, rows, labels[asked], prior)
-        hits, mass, labels = count_refused(self, f"{slots} clusters", state, labels, refused, mass)
+        hits, mass = capacity_statistics(state, refused, mass)
+        labels = with_effect(labels, capacity_warning(self, f"{slots} clusters", state, hits, mass))
         by_size, joint, k, largest, entropy = _summaries(table, prior, clusters)
         joint = stop_if_undefined("ParallelSplitMerge", joint, labels if swept else None)
         z = {sites.partition: labels}

@@ -19,7 +19,7 @@ from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, find_miss
 from bnp_hier.inspection.trace import Model, feasible, run_model
 from bnp_hier.kernels.base import PartitionKernel
 from bnp_hier.kernels.initial_labels import STARTS, check_labels, check_singletons, starting_labels
-from bnp_hier.kernels.reports import count_refused, stop_if_undefined
+from bnp_hier.kernels.reports import capacity_statistics, capacity_warning, stop_if_undefined, with_effect
 from bnp_hier.partitions.capacities import default_capacity
 from bnp_hier.partitions.engine import has_calls
 from bnp_hier.partitions.gibbs_steps import GibbsStep, draws_per_step, gibbs_step, partition_diagnostics
@@ -241,8 +241,10 @@ class PartitionGibbs(PartitionKernel):
             key, key_cells = jax.random.split(key)
             step, cells = self._with_incomplete_rows(step, values, prior, cells, key_cells)
             joint = step.log_joint
-        capacity = f"{self._capacity} clusters" if self._capacity < sites.size else None
-        hits, mass, labels = count_refused(self, capacity, state, step.labels, step.refused, step.truncated)
+        restricted, labels = self._capacity < sites.size, step.labels
+        hits, mass = capacity_statistics(state, step.refused, step.truncated if restricted else None)
+        if restricted:
+            labels = with_effect(labels, capacity_warning(self, f"{self._capacity} clusters", state, hits, mass))
         return PartitionGibbsState(
             {sites.partition: labels, **cells},
             joint,

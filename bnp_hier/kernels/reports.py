@@ -16,9 +16,17 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Int
 
 from bnp_hier.kernels.base import PartitionKernel
-from bnp_hier.native.availability import calls_arrive
+from bnp_hier.native.availability import ffi_available
 
-__all__ = ["count_refused", "report_capacity", "stop_if_undefined", "undefined_in_one_line", "wait_for_reports"]
+__all__ = [
+    "capacity_statistics",
+    "capacity_warning",
+    "report_capacity",
+    "stop_if_undefined",
+    "undefined_in_one_line",
+    "wait_for_reports",
+    "with_effect",
+]
 
 ROW = "row {} fits no cluster: under the component, the log density of the row, or of a cluster that contains it, is not finite"
 """Message for a row whose conditional is not a distribution."""
@@ -30,47 +38,38 @@ SINGLE = "; if the densities are finite in double precision, call numpyro.enable
 """Further advice in single precision, in which covariance matrices of many columns may not be positive definite."""
 
 
-def count_refused(
-    kernel: PartitionKernel, capacity: str | None, state: Any, labels: Array, refused: Array, probability: Array | None = None
-) -> tuple[Array, Array, Array]:
-    """Update the capacity statistics of a state after one more step, and warn at the first hit, also in a compiled program.
+def capacity_statistics(state: Any, refused: Array, probability: Array | None = None) -> tuple[Array, Array]:
+    """Number of capacity hits so far, and the mean truncated probability over all steps, after one more step.
 
-    Parameters
-    ----------
-    kernel, capacity
-        The kernel, and its capacity in words; None if it has room for every partition.
-    state
-        State before the step, with `capacity_hits` and, if `probability` is given, `truncated_probability` and `i`.
-    labels
-        Labels after the step.
-    refused
-        Number of times that the capacity was reached in the step.
-    probability
-        Truncated probability of the step.
-
-    Returns
-    -------
-    hits, mean
-        Number of hits so far, and the mean truncated probability over all steps (0 if `probability` is None).
-    labels
-        The same labels, which the state after the step must have: without them, XLA leaves out the warning.
+    `state` is that before the step, `refused` the number of times that the capacity was reached in it, and `probability` its
+    truncated probability, without which the mean is 0.
     """
     hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
-    if capacity is None:
-        return hits, jnp.zeros(()), labels
-    mean = jnp.zeros(())
-    known: tuple[Array, ...] = ()
-    if probability is not None:
-        before = state.truncated_probability
-        mean = (before + (probability - before) / (state.i + 1).astype(before.dtype)).astype(before.dtype)
-        known = (mean,)
+    if probability is None:
+        return hits, jnp.zeros(())
+    before = state.truncated_probability
+    return hits, (before + (probability - before) / (state.i + 1).astype(before.dtype)).astype(before.dtype)
+
+
+def capacity_warning(
+    kernel: PartitionKernel, capacity: str, state: Any, hits: Array, probability: Array | None = None
+) -> Int[Array, ""]:
+    """Side effect, to be tied to a value by `with_effect`: the warning at the first hit, also in a compiled program.
+
+    The arguments are the kernel, its capacity in words, its state before the step, and the statistics after the step.
+    """
+    known = () if probability is None else (probability,)
     action: Callable[..., Array | None] = partial(jax.debug.callback, partial(_warn, kernel, capacity))
-    if calls_arrive():
+    if ffi_available():
         from bnp_hier.native.warning import PLACE, warn
 
         action = partial(warn, _capacity_reached(kernel, capacity, PLACE if known else None))
-    nothing = _do_where((hits > 0) & (state.capacity_hits == 0), action, *known)
-    return hits, mean, labels + nothing.astype(labels.dtype)
+    return _do_where((hits > 0) & (state.capacity_hits == 0), action, *known)
+
+
+def with_effect(value: Array, effect: Int[Array, ""]) -> Array:
+    """Tie a side effect to a value, so that XLA keeps it."""
+    return value + effect.astype(value.dtype)
 
 
 def report_capacity(kernel: PartitionKernel, capacity: str, truncated_probability: ArrayLike | None = None) -> None:
@@ -86,7 +85,7 @@ def stop_if_undefined(kernel: str, log_joint: Array, labels: Int[Array, " n"] | 
     """
     item = jnp.asarray(-1) if labels is None else jnp.where(labels.min() < 0, labels.argmin(), -1)
     defined = log_joint < jnp.inf
-    if calls_arrive():
+    if ffi_available():
         from bnp_hier.native.stopping import FINE, stop_where
 
         texts = (ROW, *(_undefined_joint(value, log_joint) for value in ("NaN", "inf")))

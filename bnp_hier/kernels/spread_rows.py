@@ -101,7 +101,7 @@ def _finite_rows(X: Array, allow_missing: bool) -> Bool[Array, " n"]:
 def filled(
     args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, places: tuple[str, ...], arrays: tuple[Any, ...]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with distributed arrays at their places."""
+    """Put the sharded arrays back into the model's arguments."""
     at = dict(zip(places, arrays, strict=True))
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: at.get(jax.tree_util.keystr(path), leaf), (args, dict(kwargs or {}))

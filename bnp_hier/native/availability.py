@@ -15,7 +15,7 @@ import jax
 
 from bnp_hier.native.names import SWITCH
 
-__all__ = ["calls_arrive", "computes_on_cpu", "kernels_run", "xla_programs"]
+__all__ = ["computes_on_cpu", "ffi_available", "kernels_run", "xla_programs"]
 
 _off = threading.local()
 
@@ -51,8 +51,8 @@ def kernels_run() -> bool:
     return computes_on_cpu() and _works("bridge", "Kernel")
 
 
-def calls_arrive() -> bool:
-    """Whether native kernels run inside XLA programs, too."""
+def ffi_available() -> bool:
+    """Whether XLA can call the compiled kernels on this machine (checked once per jaxlib version)."""
     return kernels_run() and _works("check", "check_calls")
 
 

@@ -159,7 +159,7 @@ class Kernel:
         table = np.array([(array.ctypes.data, array.size) for array in arrays], dtype=np.int64)
         ctypes.CFUNCTYPE(None, ctypes.c_ssize_t)(self.load())(table.ctypes.data)
 
-    def inside(self, results: Sequence[jax.ShapeDtypeStruct], *arguments: ArrayLike) -> list[Array]:
+    def ffi_call(self, results: Sequence[jax.ShapeDtypeStruct], *arguments: ArrayLike) -> list[Array]:
         """Run the kernel inside an XLA program for the CPU; under `jax.vmap`, it runs once for each entry of the batch."""
         self.load()
         plan = np.array([self._number, *self._ranks], dtype=np.int32)

@@ -82,7 +82,7 @@ def _check_echo() -> None:
 
     def call(number: jax.Array, vector: jax.Array, matrix: jax.Array, integers: jax.Array) -> list[jax.Array]:
         shapes = [jax.ShapeDtypeStruct(np.shape(value), real) for value in sent[:3]]
-        return ECHO.inside([*shapes, jax.ShapeDtypeStruct((4,), whole)], number, vector, matrix, integers)
+        return ECHO.ffi_call([*shapes, jax.ShapeDtypeStruct((4,), whole)], number, vector, matrix, integers)
 
     def repeated(*values: jax.Array) -> list[jax.Array]:
         return jax.lax.fori_loop(0, 2, lambda _, now: call(*now), list(values))

@@ -13,7 +13,7 @@ from importlib import import_module
 from tqdm import tqdm
 
 import bnp_hier.native
-from bnp_hier.native.availability import calls_arrive, kernels_run
+from bnp_hier.native.availability import ffi_available, kernels_run
 from bnp_hier.native.bridge import Kernel, cache_folder, load_family, register
 from bnp_hier.native.cores import core_count
 from bnp_hier.native.names import FAMILIES, OPERATIONS
@@ -49,7 +49,7 @@ def compile_kernels(progress_bar: bool = True, names: Sequence[str] | None = Non
     count
         Number of all kernels; 0 if they cannot run here.
     """
-    if not (calls_arrive() if names is None else kernels_run()):
+    if not (ffi_available() if names is None else kernels_run()):
         return 0
     every = {kernel.name: kernel.load for kernel in kernels()}
     steps = {family: partial(load_family, number) for number, family in enumerate(FAMILIES)} | every

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
-from bnp_hier.native.availability import calls_arrive, kernels_run
+from bnp_hier.native.availability import ffi_available, kernels_run
 from bnp_hier.native.names import FAMILIES
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.arrays import is_traced
@@ -26,7 +26,7 @@ def has_kernels(component: Component) -> bool:
 
 def has_calls(component: Component) -> bool:
     """Whether they also run for it inside XLA programs."""
-    return has_kernels(component) and calls_arrive()
+    return has_kernels(component) and ffi_available()
 
 
 def kernel_arguments(component: Component, X: ArrayLike) -> tuple[Any, Any, Any, Any]:

@@ -60,7 +60,7 @@ def partition_diagnostics(
 
         arguments = *kernel_arguments(seating.component, seating.X), labels, in_floats(*seating.prior)
         shapes = ((2,), jnp.result_type(float)), ((2,), jnp.result_type(int))
-        (joint, entropy), (clusters, largest) = SUMMARIES_OF.inside([jax.ShapeDtypeStruct(*s) for s in shapes], *arguments)
+        (joint, entropy), (clusters, largest) = SUMMARIES_OF.ffi_call([jax.ShapeDtypeStruct(*s) for s in shapes], *arguments)
         return joint, clusters, largest, entropy
     joint = log_joint(seating.component, seating.rows, labels, seating.prior, slots)
     return joint, *size_summaries(cluster_counts(labels, slots))
@@ -131,5 +131,5 @@ def _native_step(
         jax.ShapeDtypeStruct((3,), jnp.result_type(float)),
         jax.ShapeDtypeStruct((4,), jnp.result_type(int)),
     )
-    labels, (joint, entropy, truncated), (n_clusters, largest, accepted, refused) = GIBBS_STEP.inside(results, *arguments)
+    labels, (joint, entropy, truncated), (n_clusters, largest, accepted, refused) = GIBBS_STEP.ffi_call(results, *arguments)
     return GibbsStep(labels, joint, n_clusters, largest, entropy, accepted, refused, truncated)

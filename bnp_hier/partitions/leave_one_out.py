@@ -96,7 +96,7 @@ def joint_and_densities(
         shapes = [(), (len(values.X) if leave_out else 0,), (len(rows),)]
         results = [jax.ShapeDtypeStruct(shape, real) for shape in shapes]
         given = kernel_arguments(values.component, values.X)
-        return RowDensities(*ROW_DENSITIES.inside(results, *given, labels, in_floats(*prior), np.array(most), rows))
+        return RowDensities(*ROW_DENSITIES.ffi_call(results, *given, labels, in_floats(*prior), np.array(most), rows))
     component, stats = values.component, cluster_statistics(values.component.suff_stats(values.X), labels, slots)
     joint = log_joint(component, component.suff_stats(values.X), labels, prior, slots)
     left_out = leave_one_out_densities(component, values.X, labels, prior, slots, max_clusters) if leave_out else jnp.zeros(0)

@@ -140,7 +140,7 @@ def _native_move(
         jnp.stack([jnp.asarray(count, int) for count in (slots, items, scans)]),
     )
     number = jax.ShapeDtypeStruct((), jnp.result_type(int))
-    moved, accepted, refused = SPLIT_MERGE.inside(
+    moved, accepted, refused = SPLIT_MERGE.ffi_call(
         [jax.ShapeDtypeStruct(labels.shape, labels.dtype), number, number], *arguments
     )
     return moved, accepted, refused

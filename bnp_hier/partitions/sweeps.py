@@ -105,7 +105,7 @@ def _native_sweep(
         sizes,
     )
     results = jax.ShapeDtypeStruct(labels.shape, labels.dtype), jax.ShapeDtypeStruct((), jnp.int32)
-    moved, refused = SWEEP.inside(results, *arguments)
+    moved, refused = SWEEP.ffi_call(results, *arguments)
     return moved, refused
 
 

@@ -69,16 +69,16 @@ def is_only_child(tree: Hierarchy) -> Bool[np.ndarray, " nodes"]:
     return np.concatenate([[False], counts[parents[1:]] == 1])
 
 
-def branches(tree: Hierarchy, kept: Bool[np.ndarray, " nodes"], lowest: int) -> list[Branch]:
+def branches(tree: Hierarchy, individual: Bool[np.ndarray, " nodes"], lowest: int) -> list[Branch]:
     """Split a tree into branches, with every branch before its descendants and larger siblings before smaller ones.
 
     Parameters
     ----------
     tree
         The tree.
-    kept
+    individual
         (nodes,) which nodes are drawn individually; the ancestors of such a node must be among them. The other nodes are drawn
-        together with their siblings that are not kept either, and without their descendants.
+        together with their siblings that are not either, and without their descendants.
     lowest
         Level below which nothing is drawn.
     """
@@ -86,50 +86,50 @@ def branches(tree: Hierarchy, kept: Bool[np.ndarray, " nodes"], lowest: int) -> 
     children: list[list[int]] = [[] for _ in levels]
     for node, parent in enumerate(tree.parents.tolist()[1:], 1):
         children[parent].append(node)
-    found: list[Branch] = []
+    result: list[Branch] = []
     waiting: list[tuple[tuple[int, ...], int]] = [((0,), -1)]
     while waiting:
         nodes, parent = waiting.pop()
         last = nodes[0]
         while len(nodes) == 1 and levels[last] < lowest and len(children[last]) == 1:
             last = children[last][0]
-        below = children[last] if len(nodes) == 1 and kept[last] and levels[last] < lowest else []
-        found.append(Branch(nodes, parent, levels[nodes[0]], levels[last], not below))
-        groups = [(child,) for child in sorted(below, key=lambda child: -sizes[child]) if kept[child]]
-        hidden = tuple(child for child in below if not kept[child])
-        waiting += [(group, len(found) - 1) for group in reversed([*groups, *([hidden] if hidden else [])])]
-    return found
+        below = children[last] if len(nodes) == 1 and individual[last] and levels[last] < lowest else []
+        result.append(Branch(nodes, parent, levels[nodes[0]], levels[last], not below))
+        groups = [(child,) for child in sorted(below, key=lambda child: -sizes[child]) if individual[child]]
+        hidden = tuple(child for child in below if not individual[child])
+        waiting += [(group, len(result) - 1) for group in reversed([*groups, *([hidden] if hidden else [])])]
+    return result
 
 
-def heights(found: Sequence[Branch], needed: Float[np.ndarray, " b"]) -> tuple[Float[np.ndarray, " b"], float]:
+def heights(shown: Sequence[Branch], needed: Float[np.ndarray, " b"]) -> tuple[Float[np.ndarray, " b"], float]:
     """Return the vertical middle of each branch, counted downwards, and the total height.
 
     Each branch gets the height that it needs in its column, and is centred on its children.
     """
-    spans = np.zeros(len(found))
-    for place in range(len(found) - 1, -1, -1):
-        spans[place] = max(spans[place], needed[place])
-        if found[place].parent >= 0:
-            spans[found[place].parent] += spans[place]
-    starts, middles = np.zeros(len(found)), np.zeros(len(found))
-    below: list[list[int]] = [[] for _ in found]
-    for place, branch in enumerate(found):
+    spans = np.zeros(len(shown))
+    for index in range(len(shown) - 1, -1, -1):
+        spans[index] = max(spans[index], needed[index])
+        if shown[index].parent >= 0:
+            spans[shown[index].parent] += spans[index]
+    starts, middles = np.zeros(len(shown)), np.zeros(len(shown))
+    below: list[list[int]] = [[] for _ in shown]
+    for index, branch in enumerate(shown):
         if branch.parent >= 0:
-            below[branch.parent].append(place)
-    for place in range(len(found)):
-        start = starts[place] + (spans[place] - sum(spans[child] for child in below[place])) / 2
-        for child in below[place]:
+            below[branch.parent].append(index)
+    for index in range(len(shown)):
+        start = starts[index] + (spans[index] - sum(spans[child] for child in below[index])) / 2
+        for child in below[index]:
             starts[child] = start
             start += spans[child]
-    for place in range(len(found) - 1, -1, -1):
-        ends = middles[[below[place][0], below[place][-1]]] if below[place] else starts[place] + spans[[place]] / 2
-        half = needed[place] / 2
-        middles[place] = np.clip(ends.mean(), starts[place] + half, starts[place] + spans[place] - half)
+    for index in range(len(shown) - 1, -1, -1):
+        ends = middles[[below[index][0], below[index][-1]]] if below[index] else starts[index] + spans[[index]] / 2
+        half = needed[index] / 2
+        middles[index] = np.clip(ends.mean(), starts[index] + half, starts[index] + spans[index] - half)
     return middles, float(spans[0])
 
 
 def draw_edges(
-    axes: Axes, found: Sequence[Branch], middles: Float[np.ndarray, " b"], turn: float
+    axes: Axes, shown: Sequence[Branch], middles: Float[np.ndarray, " b"], turn: float
 ) -> Float[np.ndarray, "lines 4"]:
     """Draw thin lines from each branch to its children, and along chains.
 
@@ -137,7 +137,7 @@ def draw_edges(
     ----------
     axes
         Axes with levels on the horizontal axis.
-    found
+    shown
         Result of `branches`.
     middles
         Vertical middles from `heights`.
@@ -152,9 +152,9 @@ def draw_edges(
     from matplotlib.collections import LineCollection
 
     lines: list[list[tuple[float, float]]] = []
-    for branch, y in zip(found, middles.tolist(), strict=True):
+    for branch, y in zip(shown, middles.tolist(), strict=True):
         if branch.parent >= 0:
-            fork = found[branch.parent].bottom + turn
+            fork = shown[branch.parent].bottom + turn
             lines += [[(fork, middles[branch.parent]), (fork, y)], [(fork, y), (branch.top, y)]]
         end = branch.bottom + (0.0 if branch.is_end else turn)
         if end > branch.top:

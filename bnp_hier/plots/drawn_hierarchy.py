@@ -129,7 +129,7 @@ def hierarchy(
         _head(axes, tree, lowest, plan.column)
         axes.set_xlim(-_LEFT / plan.column, (room.width - _LEFT) / plan.column)
     axes.set_ylim((plan.total + plan.drawn) / 2, (plan.total - plan.drawn) / 2)
-    lines = draw_edges(axes, plan.found, plan.middles, 0.5)
+    lines = draw_edges(axes, plan.branches, plan.middles, 0.5)
     _draw_nodes(axes, plan, codes, len(clusters), scale)
     filled = _write_names(axes, plan, len(clusters), letters)
     if probabilities is not None:
@@ -157,8 +157,8 @@ class _Plan(NamedTuple):
 
     Attributes
     ----------
-    found
-        The branches.
+    branches
+        The branches shown.
     items
         Items of every branch.
     middles
@@ -175,7 +175,7 @@ class _Plan(NamedTuple):
         Size of the axes.
     """
 
-    found: list[Branch]
+    branches: list[Branch]
     items: list[Int[np.ndarray, " _"]]
     middles: Float[np.ndarray, " b"]
     lines: list[list[Line]]
@@ -201,44 +201,44 @@ def _plan(
     """Choose the branches to draw, the distance between levels, and the names to write."""
     texts, codes, letters = writing
     capacity = room.height / _LINE
-    found, items, needed = _chosen(tree, lowest, min_size, capacity, scale)
-    words = [_words(branch, own, texts, codes) for branch, own in zip(found, items, strict=True)]
+    shown, items, needed = _chosen(tree, lowest, min_size, capacity, scale)
+    words = [_words(branch, ids, texts, codes) for branch, ids in zip(shown, items, strict=True)]
 
     def width(word: Word) -> float:
         return letters(word.text) + (letters(", ") if word.code < 0 else _SQUARE + letters("  "))
 
-    starts = [_group_text(branch, own) if len(branch.nodes) > 1 else "" for branch, own in zip(found, items, strict=True)]
-    counts = [_counted(len(own), "item") for own in items]
-    gaps = _gaps(found, items, scale)
+    starts = [_group_text(branch, ids) if len(branch.nodes) > 1 else "" for branch, ids in zip(shown, items, strict=True)]
+    counts = [_counted(len(ids), "item") for ids in items]
+    gaps = _gaps(shown, items, scale)
 
-    def written(place: int, most: int, column: float) -> list[Line]:
-        if not found[place].is_end:
+    def written(index: int, most: int, column: float) -> list[Line]:
+        if not shown[index].is_end:
             return []
-        space = room.width - _LEFT - column * found[place].bottom - gaps[place]
-        return wrap(words[place], width, space, most, counts[place], starts[place])
+        space = room.width - _LEFT - column * shown[index].bottom - gaps[index]
+        return wrap(words[index], width, space, most, counts[index], starts[index])
 
-    ends = [place for place, branch in enumerate(found) if branch.is_end]
+    ends = [index for index, branch in enumerate(shown) if branch.is_end]
     half = 0.5 * room.width
-    longest = max(_length(words[place], width, starts[place], half) + gaps[place] + 1.0 for place in ends)
+    longest = max(_length(words[index], width, starts[index], half) + gaps[index] + 1.0 for index in ends)
     column = min(_WIDEST_COLUMN, max(1.0, room.width - _LEFT - min(longest, half)) / lowest)
 
-    full = [written(place, _MOST_LINES, column) for place in range(len(found))]
+    full = [written(index, _MOST_LINES, column) for index in range(len(shown))]
     longest_text = max(map(len, full))
     for most in [longest_text, *range(min(longest_text, _FEW_LINES), 0, -1)]:
-        lines = [each if len(each) <= most else written(place, most, column) for place, each in enumerate(full)]
+        lines = [each if len(each) <= most else written(index, most, column) for index, each in enumerate(full)]
         lengths = np.array([len(each) + _PARAGRAPH * (len(each) > 1) for each in lines])
-        middles, total = heights(found, np.maximum(needed, lengths))
+        middles, total = heights(shown, np.maximum(needed, lengths))
         if total <= capacity:
             break
 
     if is_new:
         used = max(
-            _LEFT + column * found[place].bottom + gaps[place] + sum(map(width, line))
-            for place in ends
-            for line in lines[place]
+            _LEFT + column * shown[index].bottom + gaps[index] + sum(map(width, line))
+            for index in ends
+            for line in lines[index]
         )
         room = _Room(max(_NARROWEST, used), min(_TALLEST, max(_FEWEST_LINES, total) * _LINE))
-    return _Plan(found, items, middles, lines, column, gaps, total, room)
+    return _Plan(shown, items, middles, lines, column, gaps, total, room)
 
 
 def _chosen(
@@ -252,16 +252,16 @@ def _chosen(
     lines = np.cumsum(~is_last) + 1
     limit = capacity
     while True:
-        kept = np.zeros(tree.n_nodes, dtype=bool)
-        kept[order[lines <= limit] if min_size is None else order[sizes[order] >= min_size]] = True
-        kept[0] = True
-        found = branches(tree, kept, lowest)
-        items = [_items(tree, branch) for branch in found]
-        needed = np.array([(scale * len(own) ** 0.25 + 2.0) / _LINE for own in items])
-        needed = np.where([branch.is_end for branch in found], np.maximum(needed, 1.0), needed)
-        total = heights(found, needed)[1]
+        individual = np.zeros(tree.n_nodes, dtype=bool)
+        individual[order[lines <= limit] if min_size is None else order[sizes[order] >= min_size]] = True
+        individual[0] = True
+        shown = branches(tree, individual, lowest)
+        items = [_items(tree, branch) for branch in shown]
+        needed = np.array([(scale * len(ids) ** 0.25 + 2.0) / _LINE for ids in items])
+        needed = np.where([branch.is_end for branch in shown], np.maximum(needed, 1.0), needed)
+        total = heights(shown, needed)[1]
         if min_size is not None or total <= capacity or limit <= 1.0:
-            return found, items, needed
+            return shown, items, needed
         limit = max(1.0, min(limit - 1.0, limit - (total - capacity)))
 
 
@@ -303,16 +303,16 @@ def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _gaps(found: Sequence[Branch], items: Sequence[Int[np.ndarray, " _"]], scale: float) -> list[float]:
+def _gaps(shown: Sequence[Branch], items: Sequence[Int[np.ndarray, " _"]], scale: float) -> list[float]:
     """Distance from each branch to its text, in points: beyond the largest circle of an end at its level."""
     radii = [
-        scale * len(own) ** 0.25 / 2 if branch.top == branch.bottom else 0.0 for branch, own in zip(found, items, strict=True)
+        scale * len(ids) ** 0.25 / 2 if branch.top == branch.bottom else 0.0 for branch, ids in zip(shown, items, strict=True)
     ]
     largest: dict[int, float] = {}
-    for branch, radius in zip(found, radii, strict=True):
+    for branch, radius in zip(shown, radii, strict=True):
         if branch.is_end:
             largest[branch.bottom] = max(largest.get(branch.bottom, 0.0), radius)
-    return [largest.get(branch.bottom, 0.0) + _GAP for branch in found]
+    return [largest.get(branch.bottom, 0.0) + _GAP for branch in shown]
 
 
 def _room(axes: Axes) -> _Room:
@@ -410,15 +410,15 @@ def _key(
 def _draw_nodes(axes: Axes, plan: _Plan, codes: Int[np.ndarray, " n"] | None, n_clusters: int, scale: float) -> None:
     """Draw circles for nodes and squares for groups in the colour of their class, divided if they contain several."""
     palette = cluster_colors(max(n_clusters, 1))
-    shares = [np.ones(1) if codes is None else np.bincount(codes[own], minlength=n_clusters) / len(own) for own in plan.items]
+    shares = [np.ones(1) if codes is None else np.bincount(codes[ids], minlength=n_clusters) / len(ids) for ids in plan.items]
     colors = np.array([palette[share.argmax()] for share in shares])
-    places = np.array([[branch.top, y] for branch, y in zip(plan.found, plan.middles, strict=True)])
-    areas = (scale * np.array([len(own) for own in plan.items]) ** 0.25) ** 2
-    is_group = np.array([len(branch.nodes) > 1 for branch in plan.found])
+    centers = np.array([[branch.top, y] for branch, y in zip(plan.branches, plan.middles, strict=True)])
+    areas = (scale * np.array([len(ids) for ids in plan.items]) ** 0.25) ** 2
+    is_group = np.array([len(branch.nodes) > 1 for branch in plan.branches])
     for chosen, marker, label in ((~is_group, "o", "nodes"), (is_group, "s", "groups")):
         axes.scatter(
-            places[chosen, 0],
-            places[chosen, 1],
+            centers[chosen, 0],
+            centers[chosen, 1],
             s=areas[chosen],
             c=colors[chosen],
             marker=marker,
@@ -427,13 +427,13 @@ def _draw_nodes(axes: Axes, plan: _Plan, codes: Int[np.ndarray, " n"] | None, n_
             zorder=3,
             label=label,
         )
-    for place in np.flatnonzero([share.max() < 1.0 for share in shares]):
-        _divide(axes, places[place], areas[place], shares[place], palette, bool(is_group[place]))
+    for index in np.flatnonzero([share.max() < 1.0 for share in shares]):
+        _divide(axes, centers[index], areas[index], shares[index], palette, bool(is_group[index]))
 
 
 def _divide(
     axes: Axes,
-    place: Float[np.ndarray, " 2"],
+    center: Float[np.ndarray, " 2"],
     area: float,
     shares: Float[np.ndarray, " k"],
     palette: Float[np.ndarray, "k 4"],
@@ -456,7 +456,7 @@ def _divide(
     slices = PathCollection(
         paths,
         [area],
-        offsets=[place],
+        offsets=[center],
         offset_transform=axes.transData,
         facecolors=palette[classes],
         linewidths=0.0,
@@ -475,15 +475,15 @@ def _write_names(
     palette = cluster_colors(n_clusters)
     boxes: list[tuple[float, float, float, float]] = []
     taken: list[float] = []
-    for place in np.argsort([-len(own) for own in plan.items], kind="stable"):
-        branch, lines = plan.found[place], plan.lines[place]
-        places = plan.middles[place] + (np.arange(len(lines)) - (len(lines) - 1) / 2) * _LINE / plan.pitch
+    for index in np.argsort([-len(ids) for ids in plan.items], kind="stable"):
+        branch, lines = plan.branches[index], plan.lines[index]
+        positions = plan.middles[index] + (np.arange(len(lines)) - (len(lines) - 1) / 2) * _LINE / plan.pitch
         if plan.pitch < 0.99 * _LINE:
-            if any(abs(y - other) * plan.pitch < _LINE for y in places for other in taken):
+            if any(abs(y - other) * plan.pitch < _LINE for y in positions for other in taken):
                 continue
-            taken += places.tolist()
-        for number, (line, y) in enumerate(zip(lines, places.tolist(), strict=True)):
-            right = plan.gaps[place]
+            taken += positions.tolist()
+        for number, (line, y) in enumerate(zip(lines, positions.tolist(), strict=True)):
+            right = plan.gaps[index]
             if all(word.code < 0 for word in line):
                 text = join(line, number == len(lines) - 1)
                 _write(axes, text, branch.bottom, y, right)
@@ -537,11 +537,11 @@ def _write_support(
 ) -> None:
     """Write the probabilities beside the circles, largest nodes first."""
     n = len(plan.items[0])
-    largest = np.argsort([-len(own) for own in plan.items], kind="stable").tolist()
-    shown = [place for place in largest if 1 < len(plan.items[place]) < n and len(plan.found[place].nodes) == 1]
-    texts = [f"{support[plan.found[place].nodes[0]]:.2f}" for place in shown]
-    x, y = np.array([branch.top for branch in plan.found], dtype=np.float64), plan.middles
-    radii = scale * np.array([len(own) for own in plan.items]) ** 0.25 / 2
+    largest = np.argsort([-len(ids) for ids in plan.items], kind="stable").tolist()
+    shown = [index for index in largest if 1 < len(plan.items[index]) < n and len(plan.branches[index].nodes) == 1]
+    texts = [f"{support[plan.branches[index].nodes[0]]:.2f}" for index in shown]
+    x, y = np.array([branch.top for branch in plan.branches], dtype=np.float64), plan.middles
+    radii = scale * np.array([len(ids) for ids in plan.items]) ** 0.25 / 2
     right, down = radii / plan.column, radii / plan.pitch
     circles = np.column_stack([x - right, y - down, x + right, y + down])
     points = np.column_stack([x - right, y])[shown]

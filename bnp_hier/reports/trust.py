@@ -51,18 +51,18 @@ def checks(findings: Findings, warnings: Sequence[str] = ()) -> pd.DataFrame:
     warnings
         Doubtful choices, each with a suggestion; those of `Findings.fit_check` need not be among them.
     """
-    found: list[Check] = []
+    checks: list[Check] = []
     warnings = list(dict.fromkeys([*warnings, *findings.fit_check.sentences]))
     for name, table in findings.convergence.items():
         seconds = findings.table["seconds"].get(name) if "seconds" in findings.table else None
-        found += checks_of_chains(name, table, findings.fits[name].num_chains, seconds)
-    found += [*_on_certainty(findings), *_on_limits(findings), *_on_agreement(findings)]
-    found += [Check("the data and the model", LOOK, "a doubtful choice", f"{each[0].upper()}{each[1:]}") for each in warnings]
+        checks += checks_of_chains(name, table, findings.fits[name].num_chains, seconds)
+    checks += [*_on_certainty(findings), *_on_limits(findings), *_on_agreement(findings)]
+    checks += [Check("the data and the model", LOOK, "a doubtful choice", f"{each[0].upper()}{each[1:]}") for each in warnings]
     if not warnings:
-        found.append(Check("the data and the model", PASSED, "no column or choice looks wrong before the fit"))
-    found += _on_fit(findings.fit_check)
+        checks.append(Check("the data and the model", PASSED, "no column or choice looks wrong before the fit"))
+    checks += _on_fit(findings.fit_check)
     heads = ["check", "result", "what was found", "what to do"]
-    return pd.DataFrame(found, columns=heads).set_index("check")
+    return pd.DataFrame(checks, columns=heads).set_index("check")
 
 
 def _on_fit(check: FitCheck) -> Iterator[Check]:
@@ -95,25 +95,24 @@ def checks_of_chains(name: str, diagnostics: pd.DataFrame, chains: int, seconds:
     if chains < 2:
         yield Check(about, ACT, "there is one chain, which cannot show it", "run four (--chains 4)")
         return
-    found = Convergence.of(diagnostics, chains)
-    if not found.moved:
+    convergence = Convergence.of(diagnostics, chains)
+    if not convergence.moved:
         yield Check(about, ACT, "no chain moved, or there are too few draws", f"run longer ({LONGER})")
         return
-    bad = found.bad
-    times = found.times
+    bad, times = convergence.bad, convergence.times
     took = "" if seconds is None else f"{rough_time(times * seconds)} instead of {rough_time(seconds)}; "
     longer = f"about {in_words(times)} times as long ({took}{LONGER})"
-    finding = f"the largest R\u2011hat is {written_rhat(found.rhat)}; at most {LARGEST_RHAT} shows agreement"
+    finding = f"the largest R\u2011hat is {written_rhat(convergence.rhat)}; at most {LARGEST_RHAT} shows agreement"
     if not bad:
         yield Check(about, PASSED, finding)
-    elif found.nearly:
+    elif convergence.nearly:
         yield Check(about, LOOK, finding, f"use {bad} with care, or run {longer}")
     else:
         advice = "see “When chains disagree” in the guide if that does not help"
         yield Check(about, ACT, finding, f"do not use {bad}; run longer ({LONGER}); {advice}")
-    finding = f"the smallest effective sample size is {found.ess:.0f}; {LEAST_ESS:.0f} is enough for intervals"
+    finding = f"the smallest effective sample size is {convergence.ess:.0f}; {LEAST_ESS:.0f} is enough for intervals"
     about = f"{name}: are there enough draws?"
-    if found.enough:
+    if convergence.enough:
         yield Check(about, PASSED, finding)
     else:
         yield Check(about, LOOK if not bad else ACT, finding, f"for intervals, run {longer}")

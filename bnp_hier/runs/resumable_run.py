@@ -29,7 +29,7 @@ from bnp_hier.kernels.kernel_options import described_options
 from bnp_hier.kernels.partition_gibbs import PartitionGibbs
 from bnp_hier.kernels.reports import undefined_in_one_line
 from bnp_hier.kernels.spread_rows import SpreadArguments, filled, spread_arguments
-from bnp_hier.native.availability import calls_arrive
+from bnp_hier.native.availability import ffi_available
 from bnp_hier.native.cores import on_cores
 from bnp_hier.runs.checkpoint_file import Checkpoint, fingerprint, read_checkpoint, restore, write_checkpoint
 from bnp_hier.runs.distributed_parts import (
@@ -361,8 +361,8 @@ class ResumableRun:
         if method == "sequential":
 
             def each(*trees: Any) -> Any:
-                found = [_without_rows(function(*chain)) for chain in _apart(trees, self.num_chains)]
-                return _together(alike(found))
+                found = [_without_rows(function(*chain)) for chain in _unstack_chains(trees, self.num_chains)]
+                return _stack_chains(alike(found))
 
             return each
         return jax.pmap(function) if method == "parallel" else method(function)
@@ -683,7 +683,7 @@ class ResumableRun:
             )
         first = run._first_state(state_leaves.values(), args, kwargs)
         if run._grows:
-            first = _in_arrays_of(first, state_leaves)
+            first = _padded_to_saved(first, state_leaves)
         state = placed_like(restore(first, state_leaves, "state"), first)
         draws: tuple[dict[str, Any], ...] = ()
         if draw_leaves:
@@ -712,9 +712,9 @@ class _ChainsOnCores:
 
     def __call__(self, states: Any, arrays: tuple[Array, ...]) -> Any:
         leaves, structure = jax.tree.flatten(states)
-        chains = _apart(states, self._chains)
+        chains = _unstack_chains(states, self._chains)
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-            return _together([self._program(chain, arrays) for chain in chains])
+            return _stack_chains([self._program(chain, arrays) for chain in chains])
         key = (structure, *(leaf.aval for leaf in leaves))
         if key not in self._compiled:
             with TRACING:  # compiled here, because settings of JAX may be those of this thread
@@ -722,23 +722,22 @@ class _ChainsOnCores:
         compiled = self._compiled[key]
 
         def run(chain: Any) -> Any:
-            return jax.tree.map(
-                lambda leaf: leaf.block_until_ready(), compiled(chain, arrays)
-            )  # or the thread would end at once
+            # or the thread would end at once
+            return jax.tree.map(lambda leaf: leaf.block_until_ready(), compiled(chain, arrays))
 
-        return _together(on_cores(run, chains))
+        return _stack_chains(on_cores(run, chains))
 
 
 @partial(jax.jit, static_argnums=1)
-def _apart(stacked: Any, number: int) -> list[Any]:
-    """Split the leading dimension of all leaves, in one program instead of one for every leaf and chain."""
+def _unstack_chains(stacked: Any, number: int) -> list[Any]:
+    """State of each chain, from states stacked along the first axis: one program, not one for every leaf and chain."""
     leaves, structure = jax.tree.flatten(stacked)
     return [jax.tree.unflatten(structure, [leaf[chain] for leaf in leaves]) for chain in range(number)]
 
 
 @jax.jit
-def _together(chains: list[Any]) -> Any:
-    """Stack the leaves of all chains."""
+def _stack_chains(chains: list[Any]) -> Any:
+    """Stack the states of all chains along a new first axis."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *chains)
 
 
@@ -775,8 +774,8 @@ def _without_rows(state: Any) -> Any:
     return jax.tree.map(lambda part: part._replace(rows=()) if has_rows(part) else part, state, is_leaf=has_rows)
 
 
-def _in_arrays_of(state: Any, saved: Mapping[str, Any]) -> Any:
-    """A state in which arrays that are larger in a saved one have its size."""
+def _padded_to_saved(state: Any, saved: Mapping[str, Any]) -> Any:
+    """Pad the state's arrays to the shapes in the checkpoint."""
 
     def fitted(place: Any, leaf: Any) -> Any:
         size = np.shape(saved.get(jax.tree_util.keystr(place), leaf))
@@ -789,4 +788,4 @@ def _in_arrays_of(state: Any, saved: Mapping[str, Any]) -> Any:
 def _versions() -> dict[str, str]:
     """Versions of what determines the draws, and whether native kernels run."""
     found = {name: version(name) for name in ("bnp-hier", "jax", "numpyro")}
-    return found | {"native kernels": "on" if calls_arrive() else "off"}
+    return found | {"native kernels": "on" if ffi_available() else "off"}

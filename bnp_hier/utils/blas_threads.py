@@ -9,7 +9,7 @@ from functools import cache
 
 from threadpoolctl import ThreadpoolController
 
-from bnp_hier.utils.common_contexts import in_common
+from bnp_hier.utils.common_contexts import reference_counted
 
 __all__ = ["blas_on_one_core"]
 
@@ -19,7 +19,7 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
 
 
-@in_common
+@reference_counted
 @contextmanager
 def blas_on_one_core() -> Iterator[None]:
     """Use one thread for products and factorisations of matrices.

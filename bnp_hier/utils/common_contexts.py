@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, _GeneratorContextManager, contextmanager
 from functools import wraps
 
-__all__ = ["in_common"]
+__all__ = ["reference_counted"]
 
 
-def in_common(context: Callable[[], AbstractContextManager[object]]) -> Callable[[], _GeneratorContextManager[None]]:
-    """Make a context one for all threads: the first that enters changes the setting, and the last that leaves restores it.
+def reference_counted(context: Callable[[], AbstractContextManager[object]]) -> Callable[[], _GeneratorContextManager[None]]:
+    """Reference-counted context: the first thread to enter applies it, the last to leave restores it.
 
     If each thread restored what it had found, the last one would leave what another had set.
     """

@@ -13,7 +13,7 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from bnp_hier.utils.arrays import is_elsewhere
-from bnp_hier.utils.common_contexts import in_common
+from bnp_hier.utils.common_contexts import reference_counted
 
 __all__ = ["compile_anew_over_processes", "enable_compilation_cache", "programs_on_disk"]
 
@@ -73,7 +73,7 @@ def _option(name: str) -> Any:
     return getattr(jax.config, f"jax_{name}")
 
 
-@in_common
+@reference_counted
 @contextmanager
 def programs_on_disk() -> Iterator[None]:
     """Keep programs that are compiled meanwhile in the default folder, unless the user has chosen another, or none.

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-__all__ = ["conjoined", "in_words", "listed", "nearest", "printable", "rough_time", "some_of"]
+__all__ = ["conjoined", "did_you_mean", "in_words", "listed", "printable", "rough_time", "some_of"]
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 """Characters that control a terminal, change the direction of text or are not allowed in XML."""
@@ -37,8 +37,8 @@ def listed(words: Iterable[object], most: int) -> str:
     return ", ".join(every[:most]) + more
 
 
-def nearest(name: str, known: Iterable[str], most: int = 2) -> str:
-    """Words that lead to a list of known names: those nearest to a name that does not exist, if any, and an article."""
+def did_you_mean(name: str, known: Iterable[str], most: int = 2) -> str:
+    """Start of an error message: the closest known names."""
     close = difflib.get_close_matches(name, list(known), n=most, cutoff=0.5)
     return f"did you mean {' or '.join(map(repr, close))}? The" if close else "the"
 

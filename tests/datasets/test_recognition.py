@@ -7,10 +7,10 @@ import pytest
 
 from bnp_hier.datasets.recognition import (
     DATE,
-    bounds_of_shares,
     identifier,
     known_classes,
     ordered_scale,
+    share_scale,
     useless_numbers,
     written_date,
 )
@@ -104,7 +104,7 @@ def test_codes_with_many_values_are_identifiers() -> None:
     ],
 )
 def test_percentages_and_proportions(name: str, cells: list[float], bound: float | None) -> None:
-    assert bounds_of_shares(name, np.array(cells)) == bound
+    assert share_scale(name, np.array(cells)) == bound
 
 
 @pytest.mark.parametrize(

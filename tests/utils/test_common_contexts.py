@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from bnp_hier.utils.common_contexts import in_common
+from bnp_hier.utils.common_contexts import reference_counted
 
 
 def test_the_last_restores_what_the_first_has_found() -> None:
     """In the order in which two threads may enter and leave."""
     setting = ["of the user"]
 
-    @in_common
+    @reference_counted
     @contextmanager
     def changed() -> Iterator[None]:
         before = setting[0]
@@ -35,7 +35,7 @@ def test_the_last_restores_what_the_first_has_found() -> None:
 def test_errors_of_the_context_and_within_leave_it() -> None:
     entered: list[bool] = []
 
-    @in_common
+    @reference_counted
     @contextmanager
     def failing() -> Iterator[None]:
         entered.append(True)

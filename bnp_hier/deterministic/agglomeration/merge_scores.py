@@ -27,8 +27,8 @@ __all__ = [
     "better_of",
     "cut",
     "leaf_trees",
+    "masked_scores",
     "merge_scorer",
-    "ordered",
     "paste",
     "put",
     "tolerance",
@@ -118,12 +118,12 @@ class MergeScorer(NamedTuple):
         return Trees(stats, mass, marginal, a.items + b.items, node, a.group), odds
 
     def block(self, trees: Trees, left: Array, slot: Array, start: Array, width: int) -> Float[Array, " w"]:
-        """Scores of merging the tree in a slot with each tree in a block of slots, in the form returned by `ordered`."""
+        """Scores of merging the tree in a slot with each tree in a block of slots, in the form returned by `masked_scores`."""
         one, others = at(trees, slot), cut(trees, start, width)
         joint = jax.tree.map(lambda leaf, mine: leaf + mine[..., None], others.stats, one.stats)
         scores = self.score(jax.vmap(self.log_marginal, in_axes=-1)(joint), others, one)
         index = start + jnp.arange(width)
-        return ordered(scores, (index < left) & (index != slot) & (others.group == one.group))
+        return masked_scores(scores, (index < left) & (index != slot) & (others.group == one.group))
 
 
 def at(columns: Any, slot: Array) -> Any:
@@ -146,8 +146,8 @@ def paste(columns: Any, values: Any, start: Array) -> Any:
     return jax.tree.map(lambda leaf, value: jax.lax.dynamic_update_slice_in_dim(leaf, value, start, -1), columns, values)
 
 
-def ordered(scores: Float[Array, "..."], possible: Bool[Array, "..."]) -> Float[Array, "..."]:
-    """Scores for a maximum: −inf for pairs that may not be merged, and inf in place of NaN.
+def masked_scores(scores: Float[Array, "..."], possible: Bool[Array, "..."]) -> Float[Array, "..."]:
+    """Set forbidden pairs to −inf and NaN to +inf, so that a NaN wins and is reported.
 
     XLA's maximum of NaN and a number may be either, so that a NaN could go unnoticed.
     """

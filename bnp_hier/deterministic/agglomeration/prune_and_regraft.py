@@ -155,7 +155,7 @@ def _sweep(component: Component, tree: _Tree, concentration: Array, order: Int[A
             heavier = _towards_root(new_parent, new_root, joint)
 
             def pick(without: Array, with_subtree: Array, whole: Array) -> Array:
-                """Values with the subtree on the path above the target, without it elsewhere, and `whole` at the joint."""
+                """Statistics of every node after the subtree is attached above `target`."""
                 mask = heavier.reshape((-1,) + (1,) * (without.ndim - 1))
                 return jnp.where(mask, with_subtree, without).at[joint].set(whole)
 

@@ -87,7 +87,10 @@ def tree_objective(problem: Problem) -> Objective[Int[np.ndarray, "m 2"]]:
 
 @lru_cache(maxsize=64)
 def _expected_log_joint(structure: Any) -> Callable[..., Float[Array, ""]]:
-    """Σ_k ω_k (log α + log p(D_k)) + lgamma(α) − lgamma(n + α), up to a constant; the same function for the same family."""
+    """Expected complete log joint under node weights ω (EM lower bound), up to a constant.
+
+    Σ_k ω_k (log α + log p(D_k)) + lgamma(α) − lgamma(n + α). Cached per family to avoid recompilation.
+    """
 
     def objective(values: MixtureValues, weights: Float[Array, " k"], n: Float[Array, ""], *leaves: Array) -> Float[Array, ""]:
         source, stats = jax.tree.unflatten(structure, leaves)

@@ -24,8 +24,8 @@ from bnp_hier.deterministic.agglomeration.merge_scores import (
     better_of,
     cut,
     leaf_trees,
+    masked_scores,
     merge_scorer,
-    ordered,
     paste,
     put,
     tolerance,
@@ -117,7 +117,7 @@ def _pair_up_rows(component: Component, scorer: MergeScorer, trees: Trees, left:
         joint = component.log_marginal_of_row_pairs(part(one), part(two))
         scores = scorer.score(joint, jax.tree.map(lambda leaf: leaf[:, None], a), jax.tree.map(lambda leaf: leaf[None], b))
         possible = (a.node[:, None] < b.node[None]) & (b.node < left)[None] & (a.group[:, None] == b.group[None])
-        scores = ordered(scores, possible)
+        scores = masked_scores(scores, possible)
         for side, table, nodes in ((one, scores, b.node), (two, scores.T, a.node)):
             old = cut(best, side * width, width)
             new = better_of((old.score, old.partner), best_of(table, nodes))

@@ -314,7 +314,7 @@ def _native_attempts(
     root = concentrations.root
     number = jax.ShapeDtypeStruct((), jnp.result_type(int))
     results = [*(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in (labels, mixing)), number, number]
-    labels, mixing, accepted, refused = DIVIDE_COMPONENTS.inside(
+    labels, mixing, accepted, refused = DIVIDE_COMPONENTS.ffi_call(
         results,
         *kernel_arguments(component, X),
         key_words(key),

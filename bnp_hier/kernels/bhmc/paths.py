@@ -18,7 +18,7 @@ from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.nested_chinese_restaurant import read_tree
 from bnp_hier.distributions.tree_mixing import log_dirichlet_draw, proportions
 from bnp_hier.kernels.bhmc.root_prior import RootPrior
-from bnp_hier.native.availability import calls_arrive
+from bnp_hier.native.availability import ffi_available
 from bnp_hier.partitions.engine import key_words
 from bnp_hier.partitions.seating import draw_index
 from bnp_hier.utils.arrays import in_floats, pack
@@ -276,7 +276,7 @@ def path_sweep(
     paths, labels, mixing, parameters = state
     n, depth = paths.shape
     capacity, components = mixing.shape
-    if calls_arrive() and _is_linear(component, parameters):
+    if ffi_available() and _is_linear(component, parameters):
         return _native_sweep(component, densities, state, concentrations, key, metropolis)
     tree = read_tree(paths, capacity)
     start = Nodes(
@@ -335,7 +335,7 @@ def _native_sweep(
     )
     results = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in (paths, labels, mixing, arguments[8])]
     results += [jax.ShapeDtypeStruct((), jnp.result_type(int)), jax.ShapeDtypeStruct((), dtype)]
-    paths, labels, mixing, flat, hits, refused = SWEEP_PATHS.inside(results, *arguments)
+    paths, labels, mixing, flat, hits, refused = SWEEP_PATHS.ffi_call(results, *arguments)
     return Sweep(paths, labels, mixing, flat.reshape(parameters.shape), hits, refused)
 
 

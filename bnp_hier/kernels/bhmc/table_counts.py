@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.distributions.nested_chinese_restaurant import Tree
 from bnp_hier.distributions.tree_mixing import log_dirichlet_draw, proportions
 from bnp_hier.kernels.bhmc.root_prior import RootPrior
-from bnp_hier.native.availability import calls_arrive
+from bnp_hier.native.availability import ffi_available
 from bnp_hier.partitions.engine import key_words
 
 __all__ = ["draw_mixing", "open_tables", "papers_customers", "tables_of_counts"]
@@ -70,7 +70,7 @@ def draw_mixing(
     node has a key of its own, so that draws do not depend on the numbers of nodes and components for which there is room.
     """
     nodes, components = customers.shape
-    if calls_arrive():
+    if ffi_available():
         return _native_draw(customers, tree, root, concentration, key)
     unused = tree.level < 0
     order = jnp.argsort(jnp.where(unused, nodes, tree.level), stable=True)
@@ -109,7 +109,7 @@ def _native_draw(
     shares = root.shares.astype(customers.dtype)
     result = jax.ShapeDtypeStruct(customers.shape, customers.dtype)
     arguments = tree.level, tree.parent, customers, shares, gamma, smallest
-    return DRAW_MIXING.inside([result], key_words(key), *arguments)[0]
+    return DRAW_MIXING.ffi_call([result], key_words(key), *arguments)[0]
 
 
 def tables_of_counts(
