@@ -198,10 +198,6 @@ def test_what_a_fresh_machine_must_pass_begins_with_the_second_command() -> None
     assert lines.index("unset BNP_HIER_DATA") < lines.index(install) < lines.index(tests)
 
 
-def test_speed_guide() -> None:
-    _run("-c", _blocks("docs/guide/speed.md")[0])
-
-
 @pytest.mark.slow
 def test_scikit_learn_guide_prints_what_it_shows() -> None:
     printed = _run("-c", "\n".join(_blocks("docs/guide/scikit_learn.md"))).stdout
@@ -246,7 +242,6 @@ def test_guides_have_no_untested_code() -> None:
         "many_rows": 4,
         "hierarchical_mixtures": 1,
         "priors": 5,
-        "speed": 1,
         "when_chains_disagree": 3,
         "scikit_learn": 5,
         "covariates": 2,

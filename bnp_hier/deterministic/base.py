@@ -32,7 +32,7 @@ from bnp_hier.partitions.imputation import Imputation
 from bnp_hier.partitions.scoring import check_log_weights
 from bnp_hier.partitions.seating import Prior, log_seating
 from bnp_hier.utils.blas_threads import blas_on_one_core
-from bnp_hier.utils.compilation_cache import programs_on_disk
+from bnp_hier.utils.compilation_cache import keep_programs
 from bnp_hier.utils.deadlines import current_deadline
 from bnp_hier.utils.jax_settings import double_precision
 
@@ -169,7 +169,8 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         """
         started = time.perf_counter()
         self._check_options()
-        with double_precision(), programs_on_disk(), blas_on_one_core():
+        keep_programs()
+        with double_precision(), blas_on_one_core():
             self._fit_rows(X)
         self.fit_seconds_ = time.perf_counter() - started
         return self

@@ -15,6 +15,7 @@ from numpyro.util import identity, is_prng_key
 
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.spread_rows import filled
+from bnp_hier.utils.compilation_cache import keep_programs
 from bnp_hier.utils.jax_settings import standard_settings
 
 __all__ = [
@@ -46,6 +47,7 @@ class ModelKernel(MCMCKernel):
         return self
 
     def __init__(self, model: Model) -> None:
+        keep_programs()
         self._model = model
         # static metadata resolved at `init`
         self._sites: Any = None

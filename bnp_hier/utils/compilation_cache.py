@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,20 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from bnp_hier.utils.arrays import is_elsewhere
-from bnp_hier.utils.common_contexts import reference_counted
 
-__all__ = ["compile_anew_over_processes", "enable_compilation_cache", "programs_on_disk"]
+__all__ = ["compile_anew_over_processes", "enable_compilation_cache", "keep_programs"]
+
+MOST_BYTES = 2 << 30
+"""Size beyond which the default folder is halved."""
 
 
 def enable_compilation_cache(path: str | os.PathLike[str] | None = None) -> Path:
     """Keep compiled XLA programs in a folder, so that later processes do not compile them again.
 
     A NumPyro sampler spends most of the time of a short run on compilation: with the cache, the second process that runs the
-    same model on data of the same shape starts sampling within seconds. Call it once, before the first run. Commands of
-    `bnp-hier` do so by themselves, and so do estimators for the programs of a fit. Native kernels have a cache of their own and
-    do not need this one.
+    same model on data of the same shape starts sampling within seconds. Kernels, estimators and commands of this package call
+    it by themselves, unless ``JAX_ENABLE_COMPILATION_CACHE=0`` or the user has chosen a folder; call it once, before the first
+    run, for another folder. Native kernels have a cache of their own and do not need this one.
 
     Parameters
     ----------
@@ -47,7 +48,8 @@ def enable_compilation_cache(path: str | os.PathLike[str] | None = None) -> Path
     -----
     It sets the options ``jax_compilation_cache_dir`` and ``jax_persistent_cache_min_compile_time_secs`` of JAX for this
     process; the latter to 0, because a run has a hundred small programs. The environment variable of that name has precedence.
-    The size of the folder is not limited unless ``jax_compilation_cache_max_size`` is set; deleting it is safe. Kernels that
+    If the folder has more than 2 GB when a process first uses it by itself, programs that were used least recently are deleted;
+    deleting it is safe at any time. Kernels that
     get rows on the CPUs of several processes turn the cache off (``jax_enable_compilation_cache``), because such processes may
     wait for each other for ever with programs from it.
 
@@ -73,24 +75,31 @@ def _option(name: str) -> Any:
     return getattr(jax.config, f"jax_{name}")
 
 
-@reference_counted
-@contextmanager
-def programs_on_disk() -> Iterator[None]:
-    """Keep programs that are compiled meanwhile in the default folder, unless the user has chosen another, or none.
+def keep_programs() -> None:
+    """Call `enable_compilation_cache`, unless the user has chosen a folder or none, or rows may be spread over processes.
 
-    Gradients of learned hyperparameters take seconds to compile, and are the same for all data sets with as many columns.
+    Without it, NumPyro compiles a chain anew for every `MCMC` object and run. It stays on in this process, for the user's own
+    programs, too; ``JAX_ENABLE_COMPILATION_CACHE=0`` keeps it off.
     """
-    folder, least = None, _option("persistent_cache_min_compile_time_secs")
-    if _option("compilation_cache_dir") is None and _option("enable_compilation_cache"):
-        with suppress(OSError):
-            folder = enable_compilation_cache()
-    try:
-        yield
-    finally:
-        if folder is not None and _option("compilation_cache_dir") == str(folder):  # the user has not set another meanwhile
-            jax.config.update("jax_compilation_cache_dir", None)
-            jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
-            compilation_cache.reset_cache()
+    chosen = _option("compilation_cache_dir") is not None or not _option("enable_compilation_cache")
+    if chosen or jax.distributed.is_initialized():
+        return
+    with suppress(OSError):
+        _forget_oldest(enable_compilation_cache())
+
+
+def _forget_oldest(folder: Path) -> None:
+    """Delete the programs that were used least recently from a folder that has become too large; others may do so, too."""
+    with os.scandir(folder) as entries:
+        files = [(max(stat.st_atime, stat.st_mtime), stat.st_size, entry.path) for entry in entries if (stat := entry.stat())]
+    size = sum(each[1] for each in files)
+    if size <= MOST_BYTES:
+        return
+    for _, freed, path in sorted(files):
+        Path(path).unlink(missing_ok=True)
+        size -= freed
+        if size <= MOST_BYTES / 2:
+            return
 
 
 def compile_anew_over_processes(array: Any) -> None:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from bnp_hier.utils.compilation_cache import programs_on_disk
+from bnp_hier.utils.compilation_cache import keep_programs
 from bnp_hier.utils.forked_processes import refuse_forked_process
 from bnp_hier.utils.quick_compilation import compiled_quickly
 
@@ -73,7 +73,8 @@ def compiled(function: Callable[..., Any], *arguments: Any, few_calls: bool | No
     leaves = _leaves(arguments)
     small = sum(map(np.size, [*constants, *leaves])) <= SMALL if few_calls is None else few_calls
     program = _Program(jax.jit(run, keep_unused=True).lower(constants, leaves), small)
-    with COMPILING, programs_on_disk():
+    keep_programs()
+    with COMPILING:
         executable = _executable(program)
 
     def call(*arguments: Any) -> Any:
