@@ -21,8 +21,7 @@ import scipy.sparse
 from sklearn.metrics import adjusted_rand_score
 
 import bnp_hier as bnp
-from bnp_hier import cli
-from bnp_hier import methods as methods
+from bnp_hier import cli, methods
 from bnp_hier.advice.fit_checks import FitCheck, Misfit
 from bnp_hier.clustering.remedies import changes
 from bnp_hier.clustering.results import ClusteringResult
@@ -32,6 +31,7 @@ from bnp_hier.methods import METHODS, RunOptions, run_methods
 from bnp_hier.reports.headlines import headline
 from bnp_hier.utils.deadlines import end_by
 from bnp_hier.utils.wording import printable
+from tests.parameters import few
 
 SHORT = {"methods": ["map-dp", "gibbs"], "budget": 5.0, "progress_bar": False}
 """Gibbs with the fewest sweeps that are worth running."""
@@ -464,7 +464,9 @@ BLOBS = np.vstack([np.random.default_rng(0).normal(at, 1.0, size=(20, 3)) for at
 """Two clusters of twenty rows."""
 
 
-@pytest.mark.parametrize("option", [{"drop": [0]}, {"drop": 0}, {"items": 3}, {"kinds": {0: "continuous"}}, {"truth": 4}])
+@pytest.mark.parametrize(
+    "option", few([{"drop": 0}, {"drop": [0]}, {"items": 3}, {"kinds": {0: "continuous"}}, {"truth": 4}], slow=4)
+)
 def test_columns_may_be_named_by_numbers(option):
     frame = pd.DataFrame(BLOBS).assign(**{"3": [f"r{i}" for i in range(40)], "4": np.repeat(["a", "b"], 20)})
     frame.columns = range(5)

@@ -72,7 +72,7 @@ def fewest_clusters(draws: np.ndarray, loss: str) -> tuple[np.ndarray, int]:
     return good, int(good.max(1).min()) + 1
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", few(LOSSES))
 def test_fewest_clusters_of_all_partitions_within_the_monte_carlo_error(loss: str) -> None:
     fewer = 0
     for seed in range(4):
