@@ -815,6 +815,7 @@ def test_python_runs_the_command_and_an_early_interrupt_is_one_line(module):
     # as soon as the first module of ours is read
     early = (
         "import os, runpy, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
         f"sys.orig_argv = ['python', '-m', {module!r}]\n"
         "class Stop:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
