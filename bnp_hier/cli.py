@@ -8,7 +8,6 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from typing import Annotated, NoReturn
@@ -24,7 +23,7 @@ from bnp_hier.commands.overview import datasets, recommend
 from bnp_hier.commands.preparation import warm_up
 from bnp_hier.commands.trees import tree
 from bnp_hier.utils.blas_threads import blas_on_one_core
-from bnp_hier.utils.compilation_cache import enable_compilation_cache
+from bnp_hier.utils.compilation_cache import keep_programs
 from bnp_hier.utils.interruption import INTERRUPTED, interrupted, interruptible
 from bnp_hier.utils.quick_compilation import compile_everything_quickly
 from bnp_hier.utils.wording import printable
@@ -99,7 +98,7 @@ def _show_warning(shown: set[str], message: Warning | str, *where: object) -> No
 def _run() -> None:
     debug = "--debug" in sys.argv
     sys.argv = [word for word in sys.argv if word != "--debug"]
-    _keep_programs()
+    keep_programs()
     compile_everything_quickly()
     # what has been imported stays, and tracing allocates much: do not look through everything again and again
     gc.freeze()
@@ -128,12 +127,6 @@ def _leave(code: str | int | None) -> NoReturn:
         sys.stderr.flush()
         os._exit(code if isinstance(code, int) else 0 if code is None else 1)
     raise SystemExit(code)
-
-
-def _keep_programs() -> None:
-    """Keep compiled programs between commands, unless no folder for them can be written."""
-    with suppress(OSError):
-        enable_compilation_cache()
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def survey(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def _as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     """`main` sets filters and keeps programs: for the command, not for the tests after it."""
-    monkeypatch.setattr(cli, "_keep_programs", lambda: None)
+    monkeypatch.setattr(cli, "keep_programs", lambda: None)
     monkeypatch.setattr(cli, "interrupted", lambda: False)  # else the process is left at once
 
 

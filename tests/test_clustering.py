@@ -354,7 +354,7 @@ def test_the_command_line_makes_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     words = [str(path), "--truth", "group", "--items", "plant", "--methods", "map-dp,gibbs", "--seed", "3", "--out"]
     short = ["--minutes", str(5 / 60), "--no-progress", "--json"]
     monkeypatch.setattr(sys, "argv", ["bnp-hier", "compare", *words, str(tmp_path / "out"), *short])
-    monkeypatch.setattr(cli, "_keep_programs", lambda: None)
+    monkeypatch.setattr(cli, "keep_programs", lambda: None)
     monkeypatch.setattr(cli, "interrupted", lambda: False)
     with pytest.raises(SystemExit) as stop:
         cli.main()

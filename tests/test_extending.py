@@ -77,7 +77,7 @@ def added(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def _run(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     monkeypatch.setattr(sys, "argv", ["bnp-hier", *map(str, words)])
-    monkeypatch.setattr(cli, "_keep_programs", lambda: None)
+    monkeypatch.setattr(cli, "keep_programs", lambda: None)
     with pytest.raises(SystemExit) as stop:
         cli.main()
     return int(stop.value.code or 0)

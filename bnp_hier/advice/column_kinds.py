@@ -278,7 +278,8 @@ def _taken_alike(kinds: list[ColumnKind], X: Float[np.ndarray, "n d"]) -> None:
     counts = [j for j in counts if kinds[j].alternative in ("", "count", "log", "log1p") and kinds[j].reason != "as requested"]
     tops = [ranges[j][1] for j in counts]
     top = max(dict.fromkeys(tops), key=tops.count, default=0.0)
-    if tops.count(top) >= max(FEWEST_ALIKE, len(counts) / 2) and _looks_bounded(X[:, counts], top):  # such as grey levels
+    shared = top >= MOST_GRADES and tops.count(top) >= max(FEWEST_ALIKE, len(counts) / 2)  # few rows have few small counts
+    if shared and _looks_bounded(X[:, counts], top):  # such as grey levels
         for j in counts:
             reason = f"whole numbers on a scale up to {top:g}, as in {tops.count(top)} columns"
             kinds[j] = kinds[j]._replace(kind="continuous", reason=reason, alternative="count")

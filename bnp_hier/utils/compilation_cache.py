@@ -48,10 +48,9 @@ def enable_compilation_cache(path: str | os.PathLike[str] | None = None) -> Path
     -----
     It sets the options ``jax_compilation_cache_dir`` and ``jax_persistent_cache_min_compile_time_secs`` of JAX for this
     process; the latter to 0, because a run has a hundred small programs. The environment variable of that name has precedence.
-    If the folder has more than 2 GB when a process first uses it by itself, programs that were used least recently are deleted;
-    deleting it is safe at any time. Kernels that
-    get rows on the CPUs of several processes turn the cache off (``jax_enable_compilation_cache``), because such processes may
-    wait for each other for ever with programs from it.
+    If the default folder has more than 2 GB when a process first uses it by itself, programs that were used least recently are
+    deleted; deleting it is safe at any time. Kernels that get rows on the CPUs of several processes turn the cache off
+    (``jax_enable_compilation_cache``), because such processes may wait for each other for ever with programs from it.
 
     Examples
     --------

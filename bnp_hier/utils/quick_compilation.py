@@ -53,12 +53,12 @@ def compiled_at_first_call(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator like `jax.jit` for functions whose programs take long to compile, with `LEAN`."""
 
     @cache
-    def program() -> Any:
-        return jax.jit(function, compiler_options=(_known(LEAN) if computes_on_cpu() else {}) or None)
+    def program(on_cpu: bool) -> Any:
+        return jax.jit(function, compiler_options=(_known(LEAN) if on_cpu else {}) or None)
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
-        return program()(*arguments)
+        return program(computes_on_cpu())(*arguments)
 
     return call
 

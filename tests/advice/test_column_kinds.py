@@ -241,3 +241,5 @@ def test_grey_levels_are_a_scale_rather_than_counts() -> None:
     assert "scale up to 16" in kinds[0].reason
     visits = rng.poisson(rng.uniform(1, 5, 12), (200, 12))
     assert {kind.kind for kind in infer_column_kinds(visits)} == {"count"}
+    small = np.clip(rng.poisson(0.8, (30, 12)), 0, 2) * np.r_[1, np.ones(11, int)]
+    assert not any("scale up to" in kind.reason for kind in infer_column_kinds(small))

@@ -1,6 +1,6 @@
 """Three hundred command lines on generated files: exit codes, one line for an error, and no file lost or left half written.
 
-The slow run takes forty of them, the exhaustive one the others.
+The slow run takes sixteen of them, the exhaustive one the others.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Answer(NamedTuple):
 def _run(words: list[str], capsys: pytest.CaptureFixture[str]) -> Answer:
     capsys.readouterr()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "_keep_programs", lambda: None)
+        patch.setattr(cli, "keep_programs", lambda: None)
         patch.setattr(cli, "interrupted", lambda: False)
         patch.setattr(sys, "argv", ["bnp-hier", *words])
         with pytest.raises(SystemExit) as stop:

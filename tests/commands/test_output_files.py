@@ -47,7 +47,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _no_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "_keep_programs", lambda: None)
+    monkeypatch.setattr(cli, "keep_programs", lambda: None)
 
     def work(*_: object, **__: object) -> None:
         raise AssertionError("work began")
