@@ -84,6 +84,18 @@ def to_arviz(
     For `BHMCGibbs`, `posterior` contains `paths` (chain, draw, item, level), the labels, the hyperparameters and the
     label-invariant scalars of `HierarchyDraws.summaries`, but neither the node proportions nor the component parameters;
     `log_likelihood` is that of `HierarchyDraws`; and `sample_stats` contains the truncated probability and the capacity hits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> X = np.array([[0.0], [0.2], [0.1], [6.0], [6.1]])
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> bhc = bnp.BHC(partial(bnp.models.dpm, component=component)).fit(X)
+    >>> idata = bnp.to_arviz(bhc, X, num_samples=100)
+    >>> idata["posterior"]["z"].shape, idata["log_likelihood"]["X"].shape
+    ((1, 100, 5), (1, 100, 5))
     """
     import xarray as xr
 
@@ -257,6 +269,18 @@ def loo(fit: Any, X: Data, *, num_samples: int = 1000, random_state: int | Array
     ------
     NotFittedError, ValueError, TypeError
         If the fit has not run, does not match X or is of an unknown kind.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> X = np.array([[0.0], [0.2], [0.1], [6.0], [6.1]])
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> fit = bnp.MAPDP(partial(bnp.models.dpm, component=component)).fit(X)
+    >>> result = bnp.loo(fit, X)
+    >>> result.n_data_points, round(float(result.se), 2)
+    (5, 1.11)
     """
     import arviz as az
     import xarray as xr

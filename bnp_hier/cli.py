@@ -19,6 +19,7 @@ from bnp_hier.commands.bounds import evidence
 from bnp_hier.commands.comparing import compare
 from bnp_hier.commands.console import NAME, err, out, print_warnings
 from bnp_hier.commands.fitting import fit, predict
+from bnp_hier.commands.options import with_options
 from bnp_hier.commands.overview import datasets, recommend
 from bnp_hier.commands.preparation import warm_up
 from bnp_hier.commands.trees import tree
@@ -47,7 +48,7 @@ COMMANDS: dict[Callable[..., None], str] = {
 
 def register(command: Callable[..., None], example: str) -> None:
     """Add a command; its help shows the example."""
-    app.command(epilog=f"Example:  {example}")(command)
+    app.command(epilog=f"Example:  {example}")(with_options(command))
 
 
 for each in COMMANDS.items():

@@ -102,6 +102,17 @@ def compare(
     ValueError, TypeError, NotFittedError
         If `fits` is empty, a fit has not run or does not match X, lengths disagree, a true class is missing, or `seconds` has
         a name that `fits` does not have.
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> iris = bnp.datasets.load("iris")
+    >>> X, species = iris.X[::5], iris.y[::5]
+    >>> model = partial(bnp.models.dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False))
+    >>> table = bnp.compare({"MAP-DP": bnp.MAPDP(model).fit(X), "BHC": bnp.BHC(model).fit(X)}, X, truth=species)
+    >>> table[["clusters", "ARI"]].round(1).to_dict("index")
+    {'MAP-DP': {'clusters': 3, 'ARI': 0.6}, 'BHC': {'clusters': 3, 'ARI': 0.6}}
     """
     import pandas as pd
 

@@ -60,6 +60,14 @@ def shard_rows(
         If a process has no rows, rows with NaN or infinite values, or other columns, types, or numbers of blocks or devices
         than others; all processes raise it, and the message names the process. Also if the mesh does not have all devices in
         the order of the processes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnp_hier.distributed import shard_rows
+    >>> X = shard_rows(np.array([[0.0], [0.5], [1.5], [2.0]]))
+    >>> X.shape, X.is_fully_addressable
+    ((4, 1), True)
     """
     blocks, own = _read_blocks(rows)
     smallest, size = _check_blocks(_gathered(own))
@@ -189,6 +197,14 @@ def from_data(family: type[Component], X: Array, **options: Any) -> Any:
     -------
     component
         `LearnedPrior`, or a component if `learn` is False, with NumPy arrays.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bnp_hier as bnp
+    >>> X = bnp.distributed.shard_rows(np.array([[0.0], [0.5], [1.5], [2.0]]))
+    >>> bnp.distributed.from_data(bnp.NormalInverseWishart, X, learn=False).mean
+    array([1.])
     """
     derive = partial(family.from_data, **options)
     return from_distributed_rows(derive, X) if stays_on_device(X) else derive(X)
@@ -202,5 +218,12 @@ def gather_labels(labels: Array) -> Int[np.ndarray, "... n"]:
     labels
         Labels of one or several draws, such as ``mcmc.get_samples()["z"]``; arrays that are not distributed are allowed. Those
         of padding are left out.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from bnp_hier.distributed import gather_labels
+    >>> gather_labels(jnp.array([0, 0, 1, -1])).tolist()  # the last row is padding
+    [0, 0, 1]
     """
     return gathered_labels(labels)

@@ -60,6 +60,17 @@ def compare_models(fits: Mapping[str, Any], X: Data, *, num_samples: int = 1000,
     Notes
     -----
     Results of `loo` can also be passed to ArviZ's `compare`, which computes stacking weights.
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> X = bnp.datasets.load("iris").X[::5]
+    >>> full, diagonal = bnp.NormalInverseWishart.from_data(X, learn=False), bnp.NormalInverseGamma.from_data(X, learn=False)
+    >>> models = {"full": partial(bnp.models.dpm, component=full), "diagonal": partial(bnp.models.dpm, component=diagonal)}
+    >>> table = bnp.compare_models({name: bnp.MAPDP(model).fit(X) for name, model in models.items()}, X)
+    >>> table["elpd_diff"].round().to_dict()
+    {'full': 0.0, 'diagonal': -27.0}
     """
     import pandas as pd
 

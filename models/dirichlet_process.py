@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Num
 
 from bnp_hier.components import Component, LearnedPrior, NormalInverseWishart
-from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, FiniteMixture, StickBreaking
+from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, FiniteMixture, PartitionPrior, StickBreaking
 from bnp_hier.distributions.missing_values import rows_for
 
 __all__ = ["DEFAULT_CONCENTRATION", "dpm", "dpm_stick_breaking", "pitman_yor_mixture"]
@@ -25,9 +25,12 @@ DEFAULT_CONCENTRATION = dist.Gamma(2.0, 20.0)
 
 
 def dpm(
-    X: Num[Array | np.ndarray, "n d"], component: ComponentLike = None, concentration: Hyperparameter | None = None
+    X: Num[Array | np.ndarray, "n d"],
+    component: ComponentLike = None,
+    concentration: Hyperparameter | None = None,
+    prior: Callable[[int], PartitionPrior] | None = None,
 ) -> None:
-    """Dirichlet-process mixture with cluster parameters integrated out.
+    """Dirichlet-process mixture, or one with another partition prior, with cluster parameters integrated out.
 
     Sites: `alpha` (if `concentration` is a distribution), those of the component's hyperparameters, `z` (the partition, (n,)
     labels), `missing` (the NaN cells of X in columns that depend on each other under the component), `X` (observed).
@@ -43,10 +46,35 @@ def dpm(
     concentration
         Concentration α of the Dirichlet process: a number or a prior distribution. None: `DEFAULT_CONCENTRATION`, Gamma(2, 20),
         if the hyperparameters of the component are learned, by `from_data` or because `component` is None, and 1 otherwise.
+    prior
+        Function that returns another prior for a number of rows, such as
+        ``lambda n: MixtureOfFiniteMixtures(n, dist.Poisson(3.0))``; it may sample the parameters of the prior as sites of the
+        model. None: a `ChineseRestaurantProcess` with this concentration.
+
+    Raises
+    ------
+    ValueError
+        If both a concentration and a prior are given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import numpyro.distributions as dist
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> model = partial(bnp.models.dpm, component=component, concentration=0.5)
+    >>> bnp.MAPDP(model).fit([[0.0], [0.2], [0.1], [6.0], [6.1]]).labels_
+    array([0, 0, 0, 1, 1])
+    >>> finite = partial(model, concentration=None, prior=lambda n: bnp.MixtureOfFiniteMixtures(n, dist.Poisson(1.0)))
+    >>> bnp.MAPDP(finite).fit([[0.0], [0.2], [0.1], [6.0], [6.1]]).labels_
+    array([0, 0, 0, 1, 1])
     """
-    alpha = _concentration(concentration, component)
+    if prior is not None and concentration is not None:
+        raise ValueError("give the concentration or the prior of the partition, not both")
+    partition = ChineseRestaurantProcess(_concentration(concentration, component), len(X)) if prior is None else prior(len(X))
     component = _component(component, X)
-    z = numpyro.sample("z", ChineseRestaurantProcess(alpha, X.shape[0]))
+    z = numpyro.sample("z", partition)
     numpyro.sample("X", ConjugateMixture(component, z), obs=rows_for(component, X))
 
 
@@ -67,6 +95,16 @@ def pitman_yor_mixture(
         As in `dpm`.
     discount
         Discount in [0, 1): a number or a prior distribution.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> model = partial(bnp.models.pitman_yor_mixture, component=component, concentration=0.5, discount=0.1)
+    >>> bnp.MAPDP(model).fit([[0.0], [0.2], [0.1], [6.0], [6.1]]).labels_
+    array([0, 0, 0, 1, 1])
     """
     alpha = _concentration(concentration, component)
     component = _component(component, X)
@@ -101,6 +139,18 @@ def dpm_stick_breaking(
     ------
     ValueError
         If the data do not fit the component (see `Component.validate`).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> from numpyro.infer.inspect import get_model_relations
+    >>> import bnp_hier as bnp
+    >>> X = np.array([[0.0], [0.2], [0.1], [6.0], [6.1]])
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> model = partial(bnp.models.dpm_stick_breaking, component=component, truncation=4)
+    >>> get_model_relations(model, (X,))["sample_dist"]
+    {'weights': 'StickBreaking', 'parameters': 'MultivariateNormal', 'X': 'FiniteMixture'}
     """
     alpha = _concentration(concentration, component)
     component = _component(component, X)

@@ -108,6 +108,18 @@ def bhmc(
     Given the items' components, the tree and the rows are independent, and the prior of the tree does not change when
     components are exchanged. So the components of one branch are no more alike than any others: a level on which nodes mix
     components groups these at random. Use `bhmc_paper` for the hyperparameters of the paper.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> from numpyro.infer.inspect import get_model_relations
+    >>> import bnp_hier as bnp
+    >>> X = np.array([[-3.1], [-2.9], [-3.0], [3.0], [3.1]])
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> model = partial(bnp.models.bhmc, depth=2, component=component)
+    >>> list(get_model_relations(model, (X,))["sample_dist"])
+    ['alpha', 'gamma0', 'gamma', 'paths', 'mixing', 'parameters', 'labels', 'X']
     """
     if max_components is None:
         max_components = max(X.shape[0] + 1, STICKS) if root == "infinite" else COMPONENTS
@@ -161,6 +173,17 @@ def bhmc_paper(
     ------
     ValueError
         If the settings are unknown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> from numpyro.infer.inspect import get_model_relations
+    >>> import bnp_hier as bnp
+    >>> X = np.array([[-3.1], [-2.9], [-3.0], [3.0], [3.1]])
+    >>> model = partial(bnp.models.bhmc_paper, settings="texts")
+    >>> list(get_model_relations(model, (X,))["sample_dist"])
+    ['alpha', 'gamma0', 'gamma', 'sigma2', 'paths', 'mixing', 'parameters', 'labels', 'X']
     """
     if settings not in PUBLISHED:
         raise ValueError(f"settings must be one of {', '.join(PUBLISHED)}, but it is {settings!r}")
@@ -211,6 +234,18 @@ def bhmc_finite(
     -----
     Dirichlet parameters below 0.01 are replaced by 0.01: below that, nearly all proportions underflow and gradients are
     useless.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> from numpyro.infer.inspect import get_model_relations
+    >>> import bnp_hier as bnp
+    >>> X = np.array([[-3.1], [-2.9], [-3.0], [3.0], [3.1]])
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> model = partial(bnp.models.bhmc_finite, depth=1, component=component)
+    >>> get_model_relations(model, (X,))["plate_sample"]
+    {'components': ['parameters'], 'parents_1': ['branches_1'], 'nodes_1': ['mixing_1'], 'items': ['X']}
     """
     alpha, gamma0, gamma = (
         numpyro.sample(name, value) if isinstance(value, dist.Distribution) else value
@@ -245,6 +280,15 @@ def spherical_normal(X: Num[Array | np.ndarray, "n d"]) -> NormalKnownCovariance
 
     With v the mean variance of the columns, the means have the prior N(X̄, vI), and the variance within components, `sigma2`,
     has an inverse-gamma prior with shape 2 and mean v/5.
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> model = partial(bnp.models.dpm, component=bnp.models.spherical_normal)
+    >>> fit = bnp.MAPDP(model).fit([[0.0, 0.1], [0.2, 0.0], [0.1, 0.1], [6.0, 6.1], [6.1, 5.9]])
+    >>> fit.labels_, list(fit.hyperparameters_)
+    (array([0, 0, 0, 1, 1]), ['sigma2'])
     """
     like = NormalKnownCovariance.from_data(X, learn=False)
     v = jnp.trace(jnp.asarray(like.prior_covariance)) / like.dim

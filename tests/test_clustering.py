@@ -23,10 +23,9 @@ from sklearn.metrics import adjusted_rand_score
 import bnp_hier as bnp
 from bnp_hier import cli, methods
 from bnp_hier.advice.fit_checks import FitCheck, Misfit
-from bnp_hier.clustering.remedies import changes
-from bnp_hier.clustering.results import ClusteringResult
-from bnp_hier.clustering.summaries import Summary
+from bnp_hier.clustering.results import ClusteringResult, Summary, changes
 from bnp_hier.commands import comparing
+from bnp_hier.commands.options import TableOptions
 from bnp_hier.methods import METHODS, RunOptions, run_methods
 from bnp_hier.reports.headlines import headline
 from bnp_hier.utils.deadlines import end_by
@@ -212,10 +211,10 @@ def test_rows_held_out_are_left_out() -> None:
 def test_other_indexes() -> None:
     frame = _frame()[["length (cm)", "visits"]]
     index = pd.MultiIndex.from_product([["a", "b"], range(20)], names=["plot", "plant"])
-    result = bnp.cluster(frame.set_axis(index), **QUICK)
+    result = bnp.cluster(frame.set_axis(index), family="diagonal", **QUICK)
     assert result.to_frame().index.equals(index) and result.data.item_names[20] == "b / 0"
     days = pd.date_range("2020-01-01", periods=40)
-    assert bnp.cluster(frame.set_axis(days), **QUICK).to_frame().index.equals(days)
+    assert bnp.cluster(frame.set_axis(days), family="diagonal", **QUICK).to_frame().index.equals(days)
 
 
 ROWS = np.random.default_rng(0).normal(size=(20, 2))
@@ -236,8 +235,11 @@ def test_several_kinds_of_known_classes() -> None:
         "the combinations of 'group' and 'site'",
     ]
     assert lines[0].removesuffix(".") in str(result).replace("\n", " ")
-    one_per_row = list(map(str, frame["group"]))
-    assert bnp.cluster(frame.drop(columns="group"), truth=one_per_row, **QUICK).table.loc["MAP-DP", "ARI"] == 1.0
+
+
+def test_known_classes_beside_the_table() -> None:
+    one_per_row = list(map(str, np.repeat(["a", "b"], 20)))
+    assert bnp.cluster(BLOBS, truth=one_per_row, family="diagonal", **QUICK).table.loc["MAP-DP", "ARI"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -338,7 +340,7 @@ def test_the_remedy_is_the_call_that_the_warnings_advise(sampled: ClusteringResu
         "bnp_hier.cluster(X, budget=15, family='normal', methods=['map-dp', 'gibbs'], truth='group', drop=['site'], "
         "kinds={'visits': 'log1p'}, random_state=0)"
     )
-    command = partial(comparing._again, "a.csv", {"--minutes": None}, {"--drop": ["id"], "--kinds": None}, None, plan)
+    command = partial(comparing._again, TableOptions("a.csv", drop=["id"]), {"--minutes": None}, plan)
     told = command(kinds={"visits": "log1p"}, drop=["site"], times=30)
     assert told == "bnp-hier compare a.csv --minutes 3 --drop id --drop site --kinds visits=log1p"
     quick = bnp.cluster(ROWS, **QUICK)
@@ -424,14 +426,18 @@ def test_rows_and_columns_that_are_left_out() -> None:
     assert "'width' (it follows from other columns)" in " ".join(shown.split())
     new = frame.iloc[[0, 20]][["visits", "length (cm)", "height"]]
     assert result.predict_proba(new).shape == (2, result.n_clusters_ + 1)
-    complete = bnp.cluster(frame, drop_rows="missing", **QUICK)
+
+
+@pytest.mark.slow
+def test_incomplete_rows_are_left_out_on_request() -> None:
+    complete = bnp.cluster(_incomplete_frame(), drop_rows="missing", **QUICK)
     assert list(np.flatnonzero(complete.labels_ < 0)) == [3, 5, 17] and "drop_rows='missing'" in complete.call
 
 
 def test_new_rows_of_an_array_have_its_columns() -> None:
     X = np.column_stack([np.repeat([0.0, 9.0], 20) + np.random.default_rng(0).normal(size=40), np.ones(40)])
     X = np.column_stack([X, np.random.default_rng(1).choice([1.0, 5.0, 9.0], 40)])
-    result = bnp.cluster(X, **QUICK)
+    result = bnp.cluster(X, family="mixed", **QUICK)
     assert result.data.feature_names[0] == "x0" and list(result.data.others) == ["x1"] and "x2" in result.data.levels
     assert np.isfinite(result.score_samples(X[:3])).all() and list(result.predict(X)) == list(result.labels_)
     with pytest.raises(TypeError, match="'x2' of the data was converted"):
@@ -470,9 +476,7 @@ BLOBS = np.vstack([np.random.default_rng(0).normal(at, 1.0, size=(20, 3)) for at
 def test_columns_may_be_named_by_numbers(option):
     frame = pd.DataFrame(BLOBS).assign(**{"3": [f"r{i}" for i in range(40)], "4": np.repeat(["a", "b"], 20)})
     frame.columns = range(5)
-    result = bnp.cluster(
-        frame, methods="map-dp", progress_bar=False, **{"drop": [4], **option} if "truth" not in option else option
-    )
+    result = bnp.cluster(frame, family="diagonal", **QUICK, **{"drop": [4], **option} if "truth" not in option else option)
     assert result.n_clusters_ == 2
 
 
@@ -517,7 +521,7 @@ def test_what_to_pass_instead_is_said_and_works(make, advice):
     with pytest.raises(TypeError, match=re.escape(advice)):
         bnp.cluster(X, progress_bar=False)
     instead = eval(advice, {"X": X, "pandas": pd})
-    assert bnp.cluster(instead, methods="map-dp", progress_bar=False).n_clusters_ == 2
+    assert bnp.cluster(instead, family="diagonal", **QUICK).n_clusters_ == 2
 
 
 def test_a_search_ends_soon_after_the_budget_is_spent():

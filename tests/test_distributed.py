@@ -16,12 +16,12 @@ from numpyro.infer import MCMC, Gibbs
 
 import bnp_hier as bnp
 from bnp_hier import distributed
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.inspection.conditionals import read_conditional
 from bnp_hier.kernels import parallel_split_merge
 from bnp_hier.kernels.spread_rows import spread_arguments
 from bnp_hier.models import dpm
 from bnp_hier.partitions.clusters import joint_and_statistics
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils import sharded_arrays
 from tests.kernels.small_problems import PROBLEMS, enumerate_small
 from tests.oracles.monte_carlo import assert_exact

@@ -127,7 +127,7 @@ def test_the_worked_example_for_contributors_runs() -> None:
     assert len(named) >= 8 and all((ROOT / name).exists() for name in named)
 
 
-SLOW_EXAMPLES = ("recommend", "MixtureModel", "outlier_pvalues", "cluster_parameters")
+SLOW_EXAMPLES = ("AuxiliaryGibbs", "recommend", "MixtureModel", "outlier_pvalues", "cluster_parameters")
 """Objects whose examples take seconds to compile."""
 
 

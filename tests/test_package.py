@@ -27,7 +27,6 @@ OTHER_NAMES = {
     "tolerance": "tol",
     "max_iterations": "max_iter",
     "point_names": "item_names",
-    "prior": "label_prior",
 }
 """Names that other packages, or drafts of this one, have for what has one name here."""
 
@@ -88,7 +87,7 @@ def test_plots_take_the_object_first_and_all_else_by_keyword() -> None:
         signature = inspect.signature(getattr(plots, name))
         kinds = [parameter.kind for parameter in signature.parameters.values()]
         positional = [kind for kind in kinds if kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-        assert len(positional) == (2 if name in ("predictive_density", "montage") else 1), name  # both need two objects
+        assert len(positional) == (2 if name == "predictive_density" else 1), name  # it needs two objects
         assert ("Axes" if "ax" in signature.parameters else "Figure") == signature.return_annotation, name
 
 

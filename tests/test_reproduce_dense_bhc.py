@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import bnp_hier as bnp
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.models import dpm
 from bnp_hier.partitions.search import descend, merge_clusters
@@ -49,7 +50,7 @@ def test_bayes_k_means_assigns_and_merges_as_the_package_does(seed: int) -> None
     X, order = rows(seed), np.random.default_rng(seed).permutation(40)
     labels = dense.bayes_kmeans(X, dense.Weight(prior(X), ALPHA, True), order)
     with jax.enable_x64(True):
-        values = MixtureValues(ALPHA, 0.0, prior(X), X)
+        values = MixtureValues(Prior(ALPHA), prior(X), X)
         start = np.full(len(X), -1)
         start[order[:6]] = np.arange(6)
         assigned = descend(values, order[6:][None], start[None], len(X), 1).labels[0]

@@ -15,7 +15,7 @@ import pytest
 
 import bnp_hier as bnp
 from bnp_hier.deterministic.base import Prior
-from bnp_hier.partitions.seating import draw_index, log_slot_seating
+from bnp_hier.distributions.seating import draw_index, log_slot_seating
 from bnp_hier.posterior.point_estimates import cluster_costs
 from bnp_hier.utils.jax_settings import standard_settings
 
@@ -72,7 +72,7 @@ def test_users_have_neither_checks_nor_changed_configuration() -> None:
     code = (
         "import jax; names = 'jax_numpy_dtype_promotion', 'jax_numpy_rank_promotion', 'jax_enable_x64'\n"
         "before = [str(getattr(jax.config, name)) for name in names]\n"
-        "from bnp_hier.partitions.seating import draw_index\n"
+        "from bnp_hier.distributions.seating import draw_index\n"
         "assert before == [str(getattr(jax.config, name)) for name in names]\n"
         "assert draw_index.__code__.co_filename.endswith('seating.py')"
     )

@@ -12,13 +12,13 @@ from scipy.special import gammaln
 
 from bnp_hier.components import Component, NormalKnownCovariance, ProductComponent, UninformativeNormal
 from bnp_hier.components.base import Statistics
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.partitions.clusters import joint_and_statistics, log_predictives, marginals_of, packed, unpacked
 from bnp_hier.partitions.imputation import impute
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.labels import canonical_labels
 
-__all__ = ["CLEAR", "Coarser", "Columns", "coarser", "redrawn", "statistics_of"]
+__all__ = ["CLEAR", "Coarser", "TestedColumns", "coarser", "redrawn", "statistics_of"]
 
 MOST_CLUSTERS = 25
 """Most clusters that are merged: of more, there are too many pairs."""
@@ -38,7 +38,7 @@ SWEEPS = 20
 LOG_T3 = float(gammaln(2.0) - gammaln(1.5) - 0.5 * np.log(3 * np.pi))
 
 
-class Columns(NamedTuple):
+class TestedColumns(NamedTuple):
     """What is known about the columns.
 
     - **continuous**, **counts**, **bits** - (d,) whether they are measurements, counts, or 0 and 1.
@@ -66,7 +66,7 @@ def coarser(
     component: Component,
     X: Float[np.ndarray, "n d"],
     labels: Int[np.ndarray, " n"],
-    columns: Columns,
+    columns: TestedColumns,
     rng: np.random.Generator,
 ) -> Coarser:
     """Merge clusters as long as this raises the log joint, if each cluster may have another likelihood than the family's.
@@ -117,7 +117,7 @@ def _priors(component: Component, X: Float[np.ndarray, "n d"]) -> list[Component
 
 
 def _merged(
-    component: Component, X: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], columns: Columns, fitted: Component
+    component: Component, X: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], columns: TestedColumns, fitted: Component
 ) -> Coarser:
     """The best partition among those of greedy merges."""
     own = [np.flatnonzero(labels == k) for k in range(int(labels.max()) + 1)]
@@ -158,7 +158,7 @@ def _marginals(component: Component, flat: Float[np.ndarray, "m p"], sizes: Int[
     return marginals_of(component, unpacked(component, flat), sizes)
 
 
-def _gain(X: Float[np.ndarray, "n d"], columns: Columns) -> float:
+def _gain(X: Float[np.ndarray, "n d"], columns: TestedColumns) -> float:
     """Gain of the best other likelihoods over the family's, for the rows of a cluster (nats)."""
     if len(X) < FEWEST:
         return 0.0
@@ -216,7 +216,7 @@ def _of_counts(x: Float[np.ndarray, " n"]) -> float:
     return float(rise)
 
 
-def _of_dependence(X: Float[np.ndarray, "n d"], columns: Columns) -> float:
+def _of_dependence(X: Float[np.ndarray, "n d"], columns: TestedColumns) -> float:
     """Rise by the best tree of dependent pairs, less its cost; of counts, a lower bound."""
     there = ~np.isnan(X)
     Z = np.where(there, X - np.nanmean(np.where(there.any(0), X, 0.0), axis=0), 0.0)
@@ -247,7 +247,7 @@ def _of_bits(X: Float[np.ndarray, "n b"], there: Bool[np.ndarray, "n b"]) -> Flo
 def statistics_of(component: Component, X: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> Statistics:
     """Statistics of the clusters; expected ones where missing values of dependent columns are imputed."""
     if component.incomplete_cells(X).any():
-        return impute(MixtureValues(1.0, 0.0, component, X), X, labels).stats
+        return impute(MixtureValues(Prior(1.0), component, X), X, labels).stats
     return joint_and_statistics(component, X, labels, Prior(1.0, 0.0))[1]
 
 

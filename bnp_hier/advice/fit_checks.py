@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Int
 
-from bnp_hier.advice.coarser_partitions import CLEAR, Columns, coarser, redrawn, statistics_of
+from bnp_hier.advice.coarser_partitions import CLEAR, TestedColumns, coarser, redrawn, statistics_of
 from bnp_hier.advice.column_kinds import names_of_columns
 from bnp_hier.advice.numpy_draws import drawn
 from bnp_hier.components import (
@@ -257,7 +257,7 @@ def _with_coarser(
     for part, columns in component.parts_and_columns():
         if _models_dependence(part):
             tested[np.ix_(columns, columns)] = False
-    merged = coarser(component, X, labels, Columns(continuous, counts, bits, tested), rng)
+    merged = coarser(component, X, labels, TestedColumns(continuous, counts, bits, tested), rng)
     if merged.gain < CLEAR:
         return fitted._replace(misfits=tuple(each for each in fitted.misfits if not _is_absorbed(each)))
     if merged.labels.max() == labels.max():

@@ -53,7 +53,7 @@ MISSING = 0.5
 """Share of missing values above which a column is mentioned."""
 
 
-class _Part(NamedTuple):
+class _ModelledPart(NamedTuple):
     """A component and the columns that it models."""
 
     component: Component
@@ -141,7 +141,7 @@ def warnings_about(
         names, kinds = tuple(f"x{j}" for j in range(matrix.shape[1])), None
     columns = infer_column_kinds(matrix, names, kinds=kinds)
     found = list(_telling_columns(columns))
-    for part in map(_Part._make, component.parts_and_columns()):
+    for part in map(_ModelledPart._make, component.parts_and_columns()):
         found += _likelihood(part, columns, matrix)
         if not default_prior:
             found += _scale(part, columns, matrix)
@@ -234,7 +234,7 @@ def _telling_columns(kinds: Sequence[ColumnKind]) -> Iterator[str]:
         )
 
 
-def _likelihood(part: _Part, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iterator[str]:
+def _likelihood(part: _ModelledPart, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iterator[str]:
     family = type(part.component).__name__
     if not part.component.is_normal:
         return
@@ -290,7 +290,7 @@ def _impossible_zeros(names: Sequence[str], X: Float[np.ndarray, "n d"]) -> Iter
         )
 
 
-def _scale(part: _Part, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iterator[str]:
+def _scale(part: _ModelledPart, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iterator[str]:
     spread = part.component.expected_spread()
     if spread is None:
         return
@@ -315,7 +315,7 @@ def _scale(part: _Part, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iterator[
         yield f"the prior mean is far from the data in {_named([names[j] for j in np.flatnonzero(far)])}: {advice}"
 
 
-def _strength(part: _Part, X: np.ndarray, adapts: bool) -> Iterator[str]:
+def _strength(part: _ModelledPart, X: np.ndarray, adapts: bool) -> Iterator[str]:
     """Whether the prior outweighs the data of a cluster that has a tenth of the rows."""
     component, n = part.component, len(X)
     limit = max(3.0, 0.1 * n)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Hashable, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -13,10 +13,10 @@ from bnp_hier.advice.column_kinds import ColumnKind, infer_column_kinds
 from bnp_hier.components.checks import rounding_variances
 from bnp_hier.datasets import Dataset
 from bnp_hier.datasets.recognition import known_classes
-from bnp_hier.datasets.tabular import Table, UnusableColumn, UsablePart
+from bnp_hier.datasets.tabular import RawTable, Roles, UnusableColumn
 from bnp_hier.utils.wording import listed
 
-__all__ = ["MOST_NAMED", "dependent_columns", "empty_rows", "incomplete_rows", "prepared"]
+__all__ = ["MOST_NAMED", "UsablePart", "dependent_columns", "empty_rows", "incomplete_rows", "prepared"]
 
 MOST_NAMED = 12
 """Largest number of columns, or of values, that are named in a note."""
@@ -34,15 +34,20 @@ ABSURD = 1e6
 """Distance from the median, in interquartile ranges of the column, beyond which a number is taken for an error."""
 
 
-def prepared(
-    table: Table,
-    truth: Hashable | Collection[Hashable] | None = None,
-    items: Hashable | None = None,
-    drop: Hashable | Collection[Hashable] = (),
-    kinds: Mapping[Any, str] | None = None,
-    *,
-    refuse: bool = True,
-) -> UsablePart:
+class UsablePart(NamedTuple):
+    """What can be used of a table.
+
+    - **data** - the usable columns; None if there are none.
+    - **unusable** - the others.
+    - **rows** - number of rows.
+    """
+
+    data: Dataset | None
+    unusable: tuple[UnusableColumn, ...]
+    rows: int
+
+
+def prepared(table: RawTable, roles: Roles = Roles(), *, refuse: bool = True) -> UsablePart:  # noqa: B008 - immutable
     """Convert a table to numbers as `bnp_hier.datasets.read_table` does, but decide by itself what that leaves to the user.
 
     Left out are columns without values or with a single one, dates, identifiers, texts that are not categories, known classes
@@ -53,8 +58,8 @@ def prepared(
 
     Parameters
     ----------
-    table, truth, items, drop, kinds
-        As for `Table.dataset`.
+    table, roles
+        As for `RawTable.dataset`.
     refuse
         Whether a column with text beside numbers, or with numbers in a notation that cannot be read, is an error; otherwise it
         is left out, as is a first column of names that has a name itself.
@@ -62,38 +67,39 @@ def prepared(
     Raises
     ------
     ValueError
-        As `Table.dataset`.
+        As `RawTable.dataset`.
     """
-    given = {str(table.column(name).name): kind for name, kind in (kinds or {}).items()}
-    asked, dropped = set(given), table.named(drop)
-    unusable, found_names = list(table.unusable(truth, items, dropped, given)), []
+    given = {table.column(name).name: kind for name, kind in roles.kinds.items()}
+    asked, dropped, items = set(given), table.named(roles.drop), roles.items
+    known = table.named(() if roles.truth is None else roles.truth)
+    unusable, found_names = list(table.unusable(roles._replace(kinds=given))), []
     if items is None:
         first = table.index or next((each.name for each in unusable if each.names_rows and refuse), None)
-        if first == table.frame.columns[0] and first not in (*asked, *dropped, *table.named(() if truth is None else truth)):
+        if first == table.frame.columns[0] and first not in (*asked, *dropped, *known):
             items = first
             unusable = [each for each in unusable if each.name != first]
             found_names = [
                 f"the first column, {first!r}, is taken for the names of the rows (otherwise, use items= or --items)"
             ]
-    converted = {each.name: "category" for each in unusable if table.is_mixed(each.name)}
+    converted = {each.name: "category" for each in unusable if table.column(each.name).is_mixed}
     given |= converted
-    unusable = [each for each in unusable if each.name not in converted and not (refuse and table.is_refused(each.name))]
+    unusable = [each for each in unusable if each.name not in converted and not (refuse and table.column(each.name).is_refused)]
     if len(table.frame) < 2:  # in which every column is constant
-        return UsablePart(table.dataset(truth, items, dropped, given), (), len(table.frame))
+        return UsablePart(table.dataset(Roles(roles.truth, items, dropped, given)), (), len(table.frame))
 
     def leave_out(found: Mapping[str, str]) -> Dataset:
         for name, reason in found.items():
-            unusable.append(UnusableColumn(name, reason, table.missing_share(name), False))
+            unusable.append(UnusableColumn(name, reason, float(table.column(name).missing.mean()), False))
         names = [each.name for each in unusable]
         left = {name: kind for name, kind in given.items() if name not in names}
-        return _without_errors(table.dataset(truth, items, [*dropped, *names], left), asked)
+        return _without_errors(table.dataset(Roles(roles.truth, items, [*dropped, *names], left)), asked)
 
     try:
         data = leave_out({})
         classes = {
             name: why
             for name in data.source_columns
-            if name not in given and (why := known_classes(name, table.number_of_values(name), len(table.frame)))
+            if name not in given and (why := known_classes(name, len(table.column(name).distinct), len(table.frame)))
         }
         data = leave_out(classes) if classes else data
         found = [kind for kind in _kinds_of(data) if kind.name in data.source_columns and kind.name not in asked]

@@ -17,8 +17,7 @@ from bnp_hier.advice.model_checks import warnings_about
 from bnp_hier.advice.preparation import prepared
 from bnp_hier.components import Component, LearnedPrior
 from bnp_hier.datasets import Dataset
-from bnp_hier.datasets.tables_in_memory import is_frame, rows_like
-from bnp_hier.datasets.tabular import Table
+from bnp_hier.datasets.tabular import RawTable, Roles, is_frame, rows_like
 from bnp_hier.inspection.trace import Model
 from bnp_hier.methods import Method, Outcome, RunOptions, Size, lengthened, partition_methods, run_methods, shortened
 from bnp_hier.partitions.engine import has_kernels
@@ -227,14 +226,16 @@ def recommend(
     options = RunOptions(random_state=random_state, progress_bar=progress_bar, first_check=RunOptions.samples // 2)
     data = None
     if is_frame(X) and feature_names is None:
-        data, kinds = prepared(Table.of_frame(X, "X"), kinds=kinds).data, None
+        data, kinds = prepared(RawTable.of_frame(X, "X"), Roles(kinds=kinds or {})).data, None
         assert data is not None  # or there was an error
         X = data
     if isinstance(X, Dataset):
         given = X.column_kinds | dict(kinds or {})
-        table = _Table(as_matrix(X.X, min_rows=2), names_of_columns(X.X, feature_names or X.feature_names), X.categories, given)
+        table = _NamedColumns(
+            as_matrix(X.X, min_rows=2), names_of_columns(X.X, feature_names or X.feature_names), X.categories, given
+        )
     else:
-        table = _Table(as_matrix(X, min_rows=2), names_of_columns(X, feature_names), (), kinds)
+        table = _NamedColumns(as_matrix(X, min_rows=2), names_of_columns(X, feature_names), (), kinds)
     return replace(_recommendation(table, family, budget, options), data=data)
 
 
@@ -242,11 +243,11 @@ def recommend_for(
     data: Dataset, family: str, budget: float | None, options: RunOptions, concentration: float | None = None
 ) -> Recommendation:
     """`recommend` for a `Dataset`, with the longest chains wanted and, unless it is None, the concentration of the mixture."""
-    table = _Table(as_matrix(data.X, min_rows=2), data.feature_names, data.categories, data.column_kinds)
+    table = _NamedColumns(as_matrix(data.X, min_rows=2), data.feature_names, data.categories, data.column_kinds)
     return _recommendation(table, family, budget, options, concentration)
 
 
-class _Table(NamedTuple):
+class _NamedColumns(NamedTuple):
     """The data and what is known about the columns."""
 
     X: Float[np.ndarray, "n d"]
@@ -256,7 +257,7 @@ class _Table(NamedTuple):
 
 
 def _recommendation(
-    table: _Table, family: str, budget: float | None, options: RunOptions, concentration: float | None = None
+    table: _NamedColumns, family: str, budget: float | None, options: RunOptions, concentration: float | None = None
 ) -> Recommendation:
     if budget is not None and not budget > 0:
         raise ValueError(f"budget must be a positive number of seconds, but it is {budget!r}")

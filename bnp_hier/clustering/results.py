@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
+from bnp_hier.advice.column_kinds import advised
 from bnp_hier.capabilities import Chains, Clustering
 from bnp_hier.clustering.plans import ClusteringPlan
-from bnp_hier.clustering.remedies import changes
-from bnp_hier.clustering.summaries import Summary
 from bnp_hier.datasets import Dataset
-from bnp_hier.datasets.tables_in_memory import rows_like
+from bnp_hier.datasets.tabular import rows_like
 from bnp_hier.methods import METHODS, Outcome
 from bnp_hier.posterior.cluster_profiles import ClusterProfiles
 from bnp_hier.posterior.item_uncertainty import CERTAIN, row_probabilities
 from bnp_hier.posterior.new_rows import cluster_probabilities
+from bnp_hier.reports.chains import Convergence
 from bnp_hier.runs.saved_fit import SavedFit
 from bnp_hier.utils.files import write_text
 from bnp_hier.utils.spreadsheets import csv_text
-from bnp_hier.utils.wording import listed
+from bnp_hier.utils.wording import listed, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,10 +39,20 @@ if TYPE_CHECKING:
     from bnp_hier.reports.findings import Findings
     from bnp_hier.reports.row_certainty import RowCertainty
 
-__all__ = ["ClusteringResult"]
+__all__ = ["ClusteringResult", "Summary", "changes"]
+
 
 PLOTS = ("pairs", "coclustering", "number_of_clusters")
 """Kinds of plots."""
+
+
+WIDTH = 100
+"""Characters of a line of text."""
+
+MOST_CLUSTERS = 12
+"""Largest number of clusters that are listed, the largest first."""
+
+NEXT = "Next: .plot(), .to_frame(), .report('report.html'), .to_arviz(), .predict(X_new), .table, .notes"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,7 +73,7 @@ class ClusteringResult:
         Index of the fitted rows of a DataFrame; None to use the names or numbers of the rows.
     again
         Function that returns the code or command that makes the result again, for the report, with the changes that
-        `bnp_hier.clustering.remedies.changes` makes; None if there is none.
+        `bnp_hier.clustering.results.changes` makes; None if there is none.
     """
 
     plan: ClusteringPlan
@@ -458,3 +471,107 @@ class ClusteringResult:
 
     def _repr_html_(self) -> str:
         return self._summary.as_html()
+
+
+def changes(plan: ClusteringPlan, findings: Findings) -> dict[str, Any]:
+    """Return the arguments that the warnings and checks advise to change.
+
+    Parameters
+    ----------
+    plan
+        What was run.
+    findings
+        Its results.
+
+    Returns
+    -------
+    changed
+        Some of: `kinds`, column -> kind; `drop`, columns to leave out; `family`; and `times`, how many times as long chains
+        have to be.
+    """
+    kinds: dict[str, str] = {}
+    drop: list[str] = []
+    for warning in plan.advice.warnings:
+        found = advised(warning)
+        kinds |= found.get("kinds", {})
+        drop += found.get("drop", [])
+    changed: dict[str, Any] = {}
+    for misfit in findings.fit_check.misfits:
+        if logarithm := re.search(r"\((log1p|log) in --kinds", misfit.advice):
+            kinds[misfit.columns[0]] = logarithm.group(1)
+        elif family := re.search(r"\(--family (\w+)\)", misfit.advice):
+            changed["family"] = family.group(1)
+    known = plan.data.source_columns
+    chains = [Convergence.of(table, findings.fits[name].num_chains) for name, table in findings.convergence.items()]
+    times = max((each.times for each in chains if each.chains > 1), default=1)
+    changed["drop"] = [name for name in dict.fromkeys(drop) if name in known]
+    changed["kinds"] = {name: kind for name, kind in kinds.items() if name in known and name not in changed["drop"]}
+    return {name: value for name, value in changed.items() if value} | ({"times": times} if times > 1 else {})
+
+
+class Summary(NamedTuple):
+    """What a result shows of itself.
+
+    - **title** - the data.
+    - **headline** - the finding in a sentence or two.
+    - **clusters** - one line for each cluster: `rows`, `probability` and `features`.
+    - **lines** - further facts, without a full stop.
+    - **warnings** - sentences.
+    """
+
+    title: str
+    headline: str
+    clusters: pd.DataFrame
+    lines: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def as_text(self) -> str:
+        """The summary for a terminal; control characters are written out."""
+        head = "cluster    rows  probability  distinguishing features, with means or shares"
+        lines = [printable(self.title), *_wrapped(self.headline), "", head]
+        shown = self._largest()
+        for row in shown.itertuples():
+            start = f"{row.Index:>7} {row.rows:>7}  {row.probability:>11.2f}  "
+            lines += _wrapped(str(row.features) or "–", start, " " * len(start))
+        lines += [*self._more(), ""]
+        for line in self.lines:
+            lines += _wrapped(f"{line}.")
+        for warning in self.warnings:
+            lines += _wrapped(f"Warning: {warning}", "", "  ")
+        return "\n".join([*lines, NEXT])
+
+    def as_html(self) -> str:
+        """The same as HTML: text is escaped, and there are no scripts, styles or links."""
+        heads = ("cluster", "rows", "probability", "distinguishing features, with means or shares")
+        body = [
+            (f"{row.Index}", f"{row.rows}", f"{row.probability:.2f}", str(row.features) or "–")
+            for row in self._largest().itertuples()
+        ]
+        parts = [
+            f"<p>{_html(self.title)}</p>",
+            f"<p><strong>{_html(self.headline)}</strong></p>",
+            "<table><thead><tr>" + "".join(f'<th scope="col">{_html(head)}</th>' for head in heads) + "</tr></thead><tbody>",
+            *(f"<tr>{''.join(f'<td>{_html(cell)}</td>' for cell in cells)}</tr>" for cells in body),
+            "</tbody></table>",
+            *(f"<p>{_html(line)}</p>" for line in self._more()),
+            "<ul>",
+            *(f"<li>{_html(line)}.</li>" for line in self.lines),
+            *(f"<li>Warning: {_html(warning)}</li>" for warning in self.warnings),
+            "</ul>",
+        ]
+        return f"<div>{''.join(parts)}</div>"
+
+    def _largest(self) -> pd.DataFrame:
+        return self.clusters.nlargest(MOST_CLUSTERS, "rows") if len(self.clusters) > MOST_CLUSTERS else self.clusters
+
+    def _more(self) -> Iterator[str]:
+        if len(self.clusters) > MOST_CLUSTERS:
+            yield f"and {len(self.clusters) - MOST_CLUSTERS} smaller clusters, in .clusters"
+
+
+def _wrapped(text: str, start: str = "", indent: str = "") -> list[str]:
+    return textwrap.wrap(printable(text, one_line=True), WIDTH, initial_indent=start, subsequent_indent=indent) or [start]
+
+
+def _html(text: str) -> str:
+    return escape(printable(text, one_line=True))

@@ -10,30 +10,9 @@ import numpy as np
 import typer
 
 from bnp_hier import evidence as estimators
-from bnp_hier.advice.column_kinds import component_for
 from bnp_hier.advice.default_models import described, mixture
-from bnp_hier.advice.model_checks import check_model
-from bnp_hier.commands.console import (
-    INCOMPLETE,
-    Data,
-    Drop,
-    Family,
-    Header,
-    Items,
-    Json,
-    Kinds,
-    Progress,
-    Seed,
-    Truth,
-    check_positive,
-    counted,
-    err,
-    out,
-    print_json,
-    print_table,
-    print_warnings,
-    read_data,
-)
+from bnp_hier.commands.console import INCOMPLETE, out, print_json, print_table
+from bnp_hier.commands.options import Json, Progress, Seed, TableOptions, check_positive
 from bnp_hier.commands.output_files import FIGURES, check_outputs
 from bnp_hier.utils.files import replacing, write_text
 from bnp_hier.utils.spreadsheets import csv_text
@@ -48,13 +27,8 @@ MOST_ROWS = 2000
 
 
 def evidence(
-    data: Data,
-    truth: Truth = None,
-    drop: Drop = None,
-    kinds: Kinds = None,
-    items: Items = None,
-    header: Header = None,
-    family: Family = "auto",
+    table: TableOptions,
+    *,
     concentration: Annotated[float, typer.Option(help="Concentration of the Dirichlet process.")] = 1.0,
     rows: Annotated[
         int | None,
@@ -78,49 +52,52 @@ def evidence(
     check_positive(concentration=concentration, rows=rows, particles=particles, samples=samples)
     if plot is not None and plot.suffix.lower() not in FIGURES:
         raise ValueError(f"--plot {plot}: found a file name ending in {plot.suffix!r}, expected {', '.join(FIGURES)}")
-    check_outputs({"the data": data}, {"--out": out_file, "--plot": plot})
-    whole = read_data(data, truth, items, drop, kinds, header)
-    X = whole.X
-    if rows is not None and rows < len(X):
-        X = X[np.sort(np.random.default_rng(seed).choice(len(X), rows, replace=False))]
-    if len(X) > MOST_ROWS and rows is None:
+    check_outputs({"the data": table.data}, {"--out": out_file, "--plot": plot})
+    whole = table.read()
+    data = whole
+    if rows is not None and rows < len(whole.X):
+        data = whole.rows(np.sort(np.random.default_rng(seed).choice(len(whole.X), rows, replace=False)))
+    if len(data.X) > MOST_ROWS and rows is None:
         raise ValueError(
-            f"{whole.name} has {len(X)} rows, which would take very long; use a random subset, such as --rows {MOST_ROWS}"
+            f"{data.name} has {len(data.X)} rows, which would take very long; use a random subset, such as --rows {MOST_ROWS}"
         )
-    chosen = component_for(X, family, whole.feature_names, whole.categories, whole.column_kinds)
-    model = mixture(chosen.prior, concentration)
-    size = f"{counted(len(X), 'row')}, {counted(len(whole.source_columns), 'column')}"
-    err.print(f"{whole.name}: {size}, family {chosen.name} ({chosen.reason})")
-    print_warnings(check_model(model, X, whole.feature_names, kinds=whole.column_kinds))
-    table = estimators.table(model, X, num_particles=particles, num_samples=samples, random_state=seed, progress_bar=progress)
+    prior = table.choose_component(data, concentration)[0].prior
+    found = estimators.table(
+        mixture(prior, concentration),
+        data.X,
+        num_particles=particles,
+        num_samples=samples,
+        random_state=seed,
+        progress_bar=progress,
+    )
     if out_file is not None:
-        write_text(out_file, csv_text(table))
+        write_text(out_file, csv_text(found))
     if plot is not None:
         from matplotlib.figure import Figure
 
         from bnp_hier import plots
 
         figure = Figure(figsize=(8, 5), layout="constrained")
-        plots.evidence_bounds(table, ax=figure.subplots())
+        plots.evidence_bounds(found, ax=figure.subplots())
         with replacing(plot) as draft:
             figure.savefig(draft, dpi=150)
+    model = described(prior, concentration)
     if as_json:
-        rows_of = table.reset_index().to_dict("records")
-        learned = table.attrs["hyperparameters"]
-        about = {"data": whole.name, "model": described(chosen.prior, concentration), "n": len(X)}
-        print_json({**about, "hyperparameters": {name: value.tolist() for name, value in learned.items()}, "rows": rows_of})
+        learned = {name: value.tolist() for name, value in found.attrs["hyperparameters"].items()}
+        about = {"data": data.name, "model": model, "n": len(data.X), "hyperparameters": learned}
+        print_json(about | {"rows": found.reset_index().to_dict("records")})
     else:
-        shown = table[["value", "standard_error", "kind", "gap_to_best_bound"]].set_axis(
+        shown = found[["value", "standard_error", "kind", "gap_to_best_bound"]].set_axis(
             ["value", "error", "kind", "gap"], axis=1
         )
-        part = "" if len(X) == len(whole.X) else f" ({len(X)} of {len(whole.X)} rows)"
-        print_table(shown, f"Log evidence of {whole.name}{part}", f"nats; {described(chosen.prior, concentration)}")
-        for note in _conclusions(table):
-            out.print(f"• {note}", highlight=False)
+        part = "" if len(data.X) == len(whole.X) else f" ({len(data.X)} of {len(whole.X)} rows)"
+        print_table(shown, f"Log evidence of {data.name}{part}", f"nats; {model}")
+        for note in _conclusions(found):
+            out.print(f"• {note}")
         for path in (out_file, plot):
             if path is not None:
-                out.print(f"written: {path}", highlight=False, soft_wrap=True)
-    if table["verdict"].str.contains("interrupted").any():
+                out.print(f"written: {path}", soft_wrap=True)
+    if found["verdict"].str.contains("interrupted").any():
         raise typer.Exit(INCOMPLETE)
 
 

@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,36 +20,18 @@ from bnp_hier.clustering.results import ClusteringResult
 from bnp_hier.commands.console import (
     INCOMPLETE,
     NAME,
-    Chains,
-    Concentration,
-    Data,
-    Drop,
-    Family,
-    Header,
-    Items,
-    Json,
-    Kinds,
-    Minutes,
-    Progress,
-    Samples,
-    Seed,
-    Truth,
-    Warmup,
     announced_finishing,
-    check_positive,
-    command_line,
     err,
-    is_file,
     method_names,
     out,
     print_json,
     print_table,
     print_warnings,
     program,
-    read_data,
     size_in_words,
 )
 from bnp_hier.commands.fitting import write_clusters
+from bnp_hier.commands.options import Chains, Json, Minutes, Progress, Seed, TableOptions, check_positive, is_file
 from bnp_hier.commands.output_files import FIGURES as SUFFIXES
 from bnp_hier.commands.output_files import check_outputs
 from bnp_hier.methods import Outcome, partition_methods
@@ -81,14 +64,10 @@ FILES = {
 """Files beside the report -> what they contain."""
 
 
-def compare(
-    data: Data,
-    truth: Truth = None,
-    drop: Drop = None,
-    kinds: Kinds = None,
-    items: Items = None,
-    header: Header = None,
-    family: Family = "auto",
+@dataclass(frozen=True)
+class ComparisonOptions:
+    """The methods to compare, how long they run, and what is written."""
+
     methods: Annotated[
         list[str] | None,
         typer.Option(
@@ -96,109 +75,131 @@ def compare(
             f"{', '.join(partition_methods())}, comma-separated; may be repeated.",
             show_default="auto",
         ),
-    ] = None,
-    minutes: Minutes = None,
-    concentration: Concentration = None,
+    ] = None
+    minutes: Minutes = None
+    concentration: Annotated[
+        float | None, typer.Option(help="Concentration of the Dirichlet process.", show_default="a Gamma(2, 20) prior")
+    ] = None
     held_out: Annotated[
         float, typer.Option(help="Share of the rows to hold out from all methods for scoring their predictions.")
-    ] = 0.0,
+    ] = 0.0
     drop_rows: Annotated[
         str, typer.Option(help="Rows to leave out: empty (those without any value), or missing (if any value is missing).")
-    ] = "empty",
-    seed: Seed = 0,
+    ] = "empty"
+    seed: Seed = 0
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for the report and its accompanying files.")] = Path(
         "bnp-hier-report"
-    ),
+    )
     figures: Annotated[
         str | None,
         typer.Option(help="Write every figure to a file as well, in the subfolder figures: pdf, png or svg."),
-    ] = None,
-    chains: Chains = 4,
-    warmup: Warmup = None,
-    samples: Samples = None,
-    progress: Progress = True,
-    as_json: Json = False,
-) -> None:
+    ] = None
+    chains: Chains = 4
+    warmup: Annotated[
+        int | None,
+        typer.Option(help="Warm-up sweeps per chain.", show_default="500, or fewer if the time budget requires it"),
+    ] = None
+    samples: Annotated[
+        int | None,
+        typer.Option(help="Sweeps kept per chain.", show_default="until the chains have converged or the time budget is spent"),
+    ] = None
+    progress: Progress = True
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.held_out < 1.0:
+            raise ValueError(f"--held-out must be at least 0 and less than 1, but it is {self.held_out}")
+        if self.figures is not None and f".{self.figures}" not in SUFFIXES:
+            raise ValueError(f"--figures must be pdf, png or svg, but it is {self.figures!r}")
+        check_positive(
+            chains=self.chains,
+            warmup=self.warmup,
+            samples=self.samples,
+            concentration=self.concentration,
+            minutes=self.minutes,
+        )
+
+    def of_plan(self, family: str) -> ClusteringOptions:
+        """The same for a `ClusteringPlan`."""
+        return ClusteringOptions(
+            family=family,
+            methods=None if self.methods is None else method_names(self.methods),
+            budget=None if self.minutes is None else 60 * self.minutes,
+            concentration=self.concentration,
+            held_out=self.held_out,
+            drop_rows=self.drop_rows,
+            random_state=self.seed,
+            chains=self.chains,
+            warmup=self.warmup,
+            samples=self.samples,
+            progress_bar=self.progress,
+        )
+
+    def words(self, plan: ClusteringPlan) -> dict[str, object]:
+        """Words of a command line that compares the methods of a plan again."""
+        return {
+            "--family": plan.asked.family,
+            "--methods": ",".join(name for name in partition_methods() if name in plan.methods),
+            "--concentration": self.concentration,
+            "--held-out": self.held_out or None,
+            "--drop-rows": None if self.drop_rows == "empty" else self.drop_rows,
+            "--seed": self.seed,
+            "--figures": self.figures,
+            "--chains": self.chains,
+            "--warmup": self.warmup,
+            "--samples": self.samples,
+            "--minutes": self.minutes,
+        }
+
+
+def compare(table: TableOptions, *, options: ComparisonOptions, as_json: Json = False) -> None:
     """Cluster a data set with several methods, compare them in one table, and write a report.
 
     The output folder gets report.html, labels.csv (the clusters of every row, its p-value and, for MCMC, the probabilities of
     its cluster and of the next), clusters.csv (means, shares, intervals and sizes), association.csv, tree.nwk (with bhc), one
     ArviZ file (netCDF) per method, and fit.npz, the fit whose clusters the report shows, for predict.
     """
-    chosen = None if methods is None else method_names(methods)
-    if not 0.0 <= held_out < 1.0:
-        raise ValueError(f"--held-out must be at least 0 and less than 1, but it is {held_out}")
-    if figures is not None and f".{figures}" not in SUFFIXES:
-        raise ValueError(f"--figures must be pdf, png or svg, but it is {figures!r}")
-    check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, minutes=minutes)
-    check_outputs({"the data": data}, {"--out": _files_in(out_dir, figures)})
-    whole = read_data(data, truth, items, drop, kinds, header)
-    asked = ClusteringOptions(
-        family=family,
-        methods=chosen,
-        budget=None if minutes is None else 60 * minutes,
-        concentration=concentration,
-        held_out=held_out,
-        drop_rows=drop_rows,
-        random_state=seed,
-        chains=chains,
-        warmup=warmup,
-        samples=samples,
-        progress_bar=progress,
-    )
+    folder, asked = options.out_dir, options.of_plan(table.family)
+    check_outputs({"the data": table.data}, {"--out": _files_in(folder, options.figures)})
+    whole = table.read()
     plan = ClusteringPlan.of(whole, asked)
     advice = plan.advice
-    err.print(f"{whole.name}: {size_in_words(plan.data)}, family {advice.family} ({advice.family_reason})", highlight=False)
+    err.print(f"{whole.name}: {size_in_words(plan.data)}, family {advice.family} ({advice.family_reason})")
     print_warnings(advice.warnings)
-    words = {
-        "--items": items,
-        "--family": family,
-        "--methods": ",".join(name for name in partition_methods() if name in plan.methods),
-        "--concentration": concentration,
-        "--held-out": held_out or None,
-        "--drop-rows": None if drop_rows == "empty" else drop_rows,
-        "--seed": seed,
-        "--figures": figures,
-        "--chains": chains,
-        "--warmup": warmup,
-        "--samples": samples,
-        "--minutes": minutes,
-    }
-    repeated = {"--truth": truth, "--drop": drop, "--kinds": kinds}
-    again = partial(_again, data, words, repeated, header, plan)
-    result = ClusteringResult(plan, _run(plan), again=again)
-    with finishing(lambda: announced_finishing("the report")), err.status("comparing") if progress else nullcontext():
-        written = _write_files(out_dir, result, figures)
-        report = result.report(out_dir / "report.html", files=written)
+    result = ClusteringResult(plan, _run(plan), again=partial(_again, table, options.words(plan), plan))
+    waiting = err.status("comparing") if options.progress else nullcontext()
+    with finishing(lambda: announced_finishing("the report")), waiting:
+        written = _write_files(folder, result, options.figures)
+        report = result.report(folder / "report.html", files=written)
     if as_json:
-        content = {"data": whole.name, "family": advice.family, "methods": result.table.reset_index().to_dict("records")}
-        rest = {
-            "headline": result.headline,
-            "notes": result.notes,
-            "problems": result.problems,
-            "warnings": result.warnings,
-            "leading_method": result.method,
-            "report": report,
-            "fit": out_dir / FIT,
-        }
-        print_json(content | rest)
+        print_json(
+            {
+                "data": whole.name,
+                "family": advice.family,
+                "methods": result.table.reset_index().to_dict("records"),
+                "headline": result.headline,
+                "notes": result.notes,
+                "problems": result.problems,
+                "warnings": result.warnings,
+                "leading_method": result.method,
+                "report": report,
+                "fit": folder / FIT,
+            }
+        )
     else:
         print_warnings(result.fit_check.sentences)
         _print(result.findings, report)
-        predict = f"{shlex.quote(program())} {command_line('predict', str(out_dir / FIT), {}, {}, header)}"
+        predict = shlex.join([program(), "predict", str(folder / FIT), *table.header_words])
         if result.remedy:
-            out.print(f"what the warnings and checks advise: {result.remedy}", highlight=False, soft_wrap=True, markup=False)
-        out.print(f"fit of {result.method}: {out_dir / FIT}", highlight=False, soft_wrap=True)
-        out.print(f"to assign new rows to its clusters: {predict} NEW.csv", highlight=False, soft_wrap=True)
+            out.print(f"what the warnings and checks advise: {result.remedy}", soft_wrap=True)
+        out.print(f"fit of {result.method}: {folder / FIT}", soft_wrap=True)
+        out.print(f"to assign new rows to its clusters: {predict} NEW.csv", soft_wrap=True)
     if result.problems:
         raise typer.Exit(INCOMPLETE)
 
 
 def _again(
-    data: str,
+    table: TableOptions,
     words: Mapping[str, object],
-    repeated: Mapping[str, Sequence[str] | None],
-    header: bool | None,
     plan: ClusteringPlan,
     *,
     kinds: Mapping[str, str] | None = None,
@@ -207,27 +208,26 @@ def _again(
     times: int = 1,
 ) -> str:
     """The command that makes the report again, or changes it; empty if the command cannot make the changes for these data."""
-    words, repeated = dict(words), dict(repeated)
+    words, changed = dict(words), {}
     if family is not None:
         words["--family"] = family
     if times > 1 and (plan.asked.samples is not None or plan.asked.warmup is not None):
         words["--samples"] = times * plan.asked.longest.samples
     elif times > 1:
         words["--minutes"] = math.ceil(times * plan.budget / 60)
-    if is_file(data):
+    if is_file(table.data):
         of_kinds = [",".join(f"{name}={kind}" for name, kind in kinds.items())] if kinds else []
-        repeated["--kinds"] = [*(repeated["--kinds"] or ()), *of_kinds]
-        repeated["--drop"] = [*(repeated["--drop"] or ()), *drop]
+        changed = {"kinds": [*(table.kinds or ()), *of_kinds], "drop": [*(table.drop or ()), *drop]}
     elif (kinds or drop) and family is None and times == 1:
         return ""
-    return f"{NAME} {command_line('compare', data, words, repeated, header)}"
+    return f"{NAME} {table.command_line('compare', words, **changed)}"
 
 
 def _run(plan: ClusteringPlan) -> Outcome:
     """Run the methods, say how they go, and stop if none gave a result."""
     outcome = plan.run(
-        begun=lambda method: err.print(f"{method.title} ...", highlight=False),
-        ended=lambda method, seconds: err.print(f"{method.title} done in {seconds:.1f} s", highlight=False),
+        begun=lambda method: err.print(f"{method.title} ..."),
+        ended=lambda method, seconds: err.print(f"{method.title} done in {seconds:.1f} s"),
     )
     print_warnings(outcome.problems)
     return outcome
@@ -240,12 +240,12 @@ def _print(findings: Any, report: Path) -> None:
     table.loc[sampled, "evidence_bound"] = findings.table.loc[sampled, "log_joint_shared"]
     truncated = [name for name, fit in findings.fits.items() if hasattr(fit, "bound_target_")]
     table.loc[truncated, "evidence_bound"] = np.nan  # a bound on the evidence of another model
-    out.print(f"\n{findings.headline()}\n", style="bold", highlight=False)
+    out.print(f"\n{findings.headline()}\n", style="bold")
     caption = "nats; log posterior: at each partition's best hyperparameters"
     print_table(table.rename(columns=SHOWN).dropna(axis=1, how="all"), "Methods compared", caption)
     for note in findings.notes:
-        out.print(f"• {note}", highlight=False)
-    out.print(f"report: {report}", highlight=False, soft_wrap=True)
+        out.print(f"• {note}")
+    out.print(f"report: {report}", soft_wrap=True)
 
 
 def _write_files(folder: Path, result: ClusteringResult, figures: str | None) -> dict[str, str]:

@@ -10,44 +10,22 @@ import numpy as np
 import typer
 
 from bnp_hier import datasets
-from bnp_hier.advice.column_kinds import component_for
-from bnp_hier.advice.default_models import hierarchical_mixture, mixture
 from bnp_hier.advice.fit_checks import check_fit
-from bnp_hier.advice.model_checks import check_model
 from bnp_hier.clustering.plans import compile_ahead
 from bnp_hier.commands.console import (
     INCOMPLETE,
-    Chains,
-    Data,
-    Depth,
-    Drop,
-    Family,
-    FixedSamples,
-    FixedWarmup,
-    Header,
-    Items,
-    Json,
-    Kinds,
-    MixtureConcentration,
-    Progress,
-    Seed,
-    Truth,
     announced_finishing,
-    check_positive,
-    counted,
     err,
-    is_file,
     out,
     print_json,
     print_table,
     print_warnings,
-    read_data,
-    size_in_words,
 )
+from bnp_hier.commands.options import ChainOptions, Header, Json, MixtureOptions, TableOptions, is_file
 from bnp_hier.commands.output_files import check_outputs
 from bnp_hier.comparison import compare, shared_component
 from bnp_hier.datasets import Dataset
-from bnp_hier.methods import METHODS, RunOptions, run_methods
+from bnp_hier.methods import METHODS, run_methods
 from bnp_hier.posterior.outliers import outlier_pvalues
 from bnp_hier.reports.headlines import large_in_words
 from bnp_hier.reports.known_classes import classes_verdict
@@ -55,83 +33,70 @@ from bnp_hier.runs.saved_fit import SavedFit, load_fit
 from bnp_hier.utils.files import write_text
 from bnp_hier.utils.interruption import finishing
 from bnp_hier.utils.spreadsheets import csv_text
-from bnp_hier.utils.wording import listed
+from bnp_hier.utils.wording import counted, listed
 
-__all__ = ["fit", "predict"]
+__all__ = ["fit", "fitted", "predict", "write_clusters"]
 
 MOST_SHOWN = 20
 """Maximum number of predictions that are printed row by row."""
 
-Labels = Annotated[Path | None, typer.Option("--labels", help="CSV file for the cluster labels of all rows.")]
-
 
 def fit(
-    data: Data,
+    table: TableOptions,
+    *,
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "map-dp",
-    truth: Truth = None,
-    drop: Drop = None,
-    kinds: Kinds = None,
-    items: Items = None,
-    header: Header = None,
-    family: Family = "auto",
-    concentration: MixtureConcentration = None,
-    depth: Depth = 3,
-    seed: Seed = 0,
+    mixture: MixtureOptions,
     out_file: Annotated[Path, typer.Option("--out", help="File for the fit; load it with bnp_hier.load_fit.")] = Path(
         "fit.npz"
     ),
-    labels_file: Labels = None,
-    chains: Chains = 4,
-    warmup: FixedWarmup = None,
-    samples: FixedSamples = None,
-    progress: Progress = True,
+    labels_file: Annotated[Path | None, typer.Option("--labels", help="CSV file for the cluster labels of all rows.")] = None,
+    chains: ChainOptions,
     as_json: Json = False,
 ) -> None:
     """Cluster a data set with one method, and save the fit for `predict`, `tree` and Python."""
     if method not in METHODS:
         raise ValueError(f"--method must be one of {', '.join(METHODS)}, but it is {method!r}")
-    check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, depth=depth)
-    check_outputs({"the data": data}, {"--out": out_file, "--labels": labels_file})
+    check_outputs({"the data": table.data}, {"--out": out_file, "--labels": labels_file})
     compile_ahead([method])
-    whole = read_data(data, truth, items, drop, kinds, header)
-    chosen = component_for(whole.X, family, whole.feature_names, whole.categories, whole.column_kinds)
-    model = mixture(chosen.prior, concentration)
-    err.print(f"{whole.name}: {size_in_words(whole)}, family {chosen.name} ({chosen.reason})")
-    warnings = check_model(model, whole.X, whole.feature_names, kinds=whole.column_kinds)
-    print_warnings(warnings)
-    options = RunOptions(chains, 500 if warmup is None else warmup, samples or 1000, random_state=seed, progress_bar=progress)
-    if METHODS[method].hierarchical:
-        model = hierarchical_mixture(chosen.prior, concentration, depth)
-    outcome = run_methods([method], model, whole.X, options)
-    title, problems = METHODS[method].title, outcome.problems
-    if title not in outcome.fits:
-        if outcome.interrupted:
-            raise KeyboardInterrupt
-        raise ValueError("; ".join(problems))
-    saved = SavedFit(outcome.fits[title], whole, method, chosen.name, outcome.seconds[title], (*problems, *warnings))
-    if not METHODS[method].hierarchical and (component := shared_component({title: saved.fit}, whole.X)) is not None:
-        misfits = check_fit(component, whole.X, saved.labels, whole.feature_names, random_state=seed).sentences
+    saved, problems = fitted(method, table, mixture, chains)
+    data, title, hierarchical = saved.data, METHODS[method].title, METHODS[method].hierarchical
+    if not hierarchical and (component := shared_component({title: saved.fit}, data.X)) is not None:
+        misfits = check_fit(component, data.X, saved.labels, data.feature_names, random_state=chains.seed).sentences
         print_warnings(misfits)
         saved = replace(saved, notes=(*saved.notes, *misfits)) if misfits else saved
     with finishing(lambda: announced_finishing("the fit")):
         path = saved.save(out_file)
         if labels_file is not None:
-            write_clusters(labels_file, whole, {title: saved.labels})
-    summary, lines = _of_trees(saved) if METHODS[method].hierarchical else _of_partition(saved)
+            write_clusters(labels_file, data, {title: saved.labels})
+    summary, lines = _of_trees(saved) if hierarchical else _of_partition(saved)
     sizes = np.bincount(saved.labels)  # in the order of the cluster numbers that `predict` reports
     if as_json:
-        report = {"data": whole.name, "method": method, "family": chosen.name, **summary}
+        report = {"data": data.name, "method": method, "family": saved.family, **summary}
         print_json({**report, "sizes": sizes, "notes": saved.notes, "file": path})
     else:
         unequal = large_in_words(sizes)
         found = f"{counted(len(sizes), 'cluster')}, numbered from 0, of sizes {listed(sizes, 12)}"
-        out.print(f"{title}: {found}{f'; {unequal}' if unequal else ''}", highlight=False)
+        out.print(f"{title}: {found}{f'; {unequal}' if unequal else ''}")
         for line in lines:
-            out.print(line, highlight=False)
+            out.print(line)
         print_warnings(problems)
-        out.print(f"fit: {path}", highlight=False, soft_wrap=True)
+        out.print(f"fit: {path}", soft_wrap=True)
     if problems:
         raise typer.Exit(INCOMPLETE)
+
+
+def fitted(method: str, table: TableOptions, mixture: MixtureOptions, chains: ChainOptions) -> tuple[SavedFit, tuple[str, ...]]:
+    """The fit of one method to a table, with warnings about the model as notes; and what went wrong, which is noted too."""
+    data = table.read()
+    chosen, warnings = table.choose_component(data, mixture.concentration)
+    outcome = run_methods([method], mixture.model(chosen.prior, METHODS[method]), data.X, chains.of_run())
+    title, problems = METHODS[method].title, tuple(outcome.problems)
+    if title not in outcome.fits:
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        raise ValueError("; ".join(problems))
+    notes = (*problems, *warnings)
+    return SavedFit(outcome.fits[title], data, method, chosen.name, outcome.seconds[title], notes), problems
 
 
 def _of_partition(saved: SavedFit) -> tuple[dict[str, Any], list[str]]:
@@ -213,14 +178,14 @@ def predict(
         print_json({"rows": table.to_dict("records"), "clusters": probabilities.shape[1] - 1, "new": new, "file": out_file})
         return
     sizes = np.bincount(cluster, minlength=probabilities.shape[1])
-    said.print(f"{counted(len(X), 'row')}, mean log density {table['log_density'].mean():.3f} nats", highlight=False)
+    said.print(f"{counted(len(X), 'row')}, mean log density {table['log_density'].mean():.3f} nats")
     if len(X) <= MOST_SHOWN and not to_stdout:
         print_table(table.set_index("item"), "Predictions", f"cluster {len(sizes) - 1} denotes a new cluster" if new else "")
     else:
         found = ", ".join(f"cluster {k}: {size}" for k, size in enumerate(sizes[:-1][:12]) if size)
-        said.print(f"rows assigned to {found or 'no cluster of the fit'}; to a new cluster: {new}", highlight=False)
+        said.print(f"rows assigned to {found or 'no cluster of the fit'}; to a new cluster: {new}")
     if not to_stdout:
-        out.print(f"predictions: {out_file}", highlight=False, soft_wrap=True)
+        out.print(f"predictions: {out_file}", soft_wrap=True)
 
 
 def write_clusters(path: Path, data: Dataset, labels: dict[str, np.ndarray]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from bnp_hier.commands.console import Json, Progress, out, print_json
+from bnp_hier.commands.console import out, print_json
+from bnp_hier.commands.options import Json, Progress
 from bnp_hier.utils.progress_bars import can_redraw
 
 __all__ = ["warm_up"]

@@ -93,6 +93,29 @@ class Component(ABC):
 
     The statistics of a set of rows are the sum of the rows' statistics, and every leaf is zero for the empty set. The log
     marginal likelihood of the empty set is zero. Log quantities are in nats.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import numpyro.distributions as dist
+    >>> from jax.scipy.special import gammaln
+    >>> from bnp_hier import Component
+    >>> class Exponential(Component):
+    ...     a: float
+    ...     b: float
+    ...     dim = 1
+    ...     def suff_stats(self, X):
+    ...         return jnp.ones(jnp.shape(X)[:-1]), jnp.asarray(X)[..., 0]
+    ...     def log_marginal(self, stats):
+    ...         a, b = self.a + stats[0], self.b + stats[1]
+    ...         return self.a * jnp.log(self.b) - gammaln(self.a) + gammaln(a) - a * jnp.log(b)
+    ...     def posterior(self, stats):
+    ...         return dist.Gamma((self.a + stats[0])[..., None], (self.b + stats[1])[..., None]).to_event(1)
+    ...     def likelihood(self, parameters):
+    ...         return dist.Exponential(parameters).to_event(1)
+    ...
+    >>> round(Exponential(a=2.0, b=1.0).log_evidence([[0.5], [1.5]]), 3)
+    -2.603
     """
 
     allows_missing: ClassVar[bool] = False
@@ -162,11 +185,11 @@ class Component(ABC):
         return jax.tree.map(lambda leaf: jnp.zeros(batch_shape + leaf.shape, leaf.dtype), row)
 
     def anchor(self) -> Component | None:
-        """Reference component: statistics under it can be converted (`restated`) to any hyperparameters; None if there is none.
+        """Reference component: statistics under it can be converted to any hyperparameters; None without `restated`.
 
         Hyperparameters can then be learned and sampled from the statistics of the clusters alone, without the rows.
         """
-        return None
+        return None if type(self).restated is Component.restated else self
 
     def restated(self, stats: Statistics, anchor: Any) -> Statistics:
         """Statistics under this component of the rows that `stats` summarises under an `anchor`, of other hyperparameters.
@@ -383,14 +406,6 @@ class Component(ABC):
         """`log_marginal` for clusters of at most `count` rows; a family may tabulate terms that depend only on the count."""
         return self.log_marginal
 
-    def log_marginal_of_row_pairs(self, left: Statistics, right: Statistics) -> Float[Array, "a b"]:
-        """Log marginal likelihood of each pair of a row of `left` and a row of `right` as a cluster of two (nats).
-
-        `left` and `right` are statistics of single rows, with leading dimensions a and b. A family may use matrix products
-        over the rows.
-        """
-        return self.log_marginal(jax.tree.map(lambda one, other: one[:, None] + other[None], left, right))
-
     # ---- primitives for missing values of columns that depend on each other; see `DependentColumns` ------------------
 
     @property
@@ -447,10 +462,6 @@ class Component(ABC):
 
 class PlainStatistics:
     """Mixin for families whose statistics do not depend on the hyperparameters."""
-
-    def anchor(self) -> Self:
-        """The component itself."""
-        return self
 
     def restated(self, stats: Statistics, anchor: Any) -> Statistics:
         """The same statistics."""

@@ -62,6 +62,13 @@ class BetaBernoulli(PlainStatistics, Component):
     -----
     Heller & Ghahramani (2005), appendix B. Missing values (NaN) are marginalised exactly. The parameters of a cluster
     are its probabilities of a one, shape (d,).
+
+    Examples
+    --------
+    >>> from bnp_hier import BetaBernoulli
+    >>> component = BetaBernoulli(a=[1.0, 1.0], b=[1.0, 1.0])
+    >>> round(component.log_evidence([[0, 1], [1, 1]]), 3)
+    -2.89
     """
 
     a: ArrayLike
@@ -152,7 +159,8 @@ class BetaBernoulli(PlainStatistics, Component):
 
     def log_marginal(self, stats: BitStatistics) -> Float[Array, "..."]:
         """Sum over columns of log B(a + ones, b + zeros) − log B(a, b) (nats)."""
-        return self._cell(stats.ones, stats.zeros).sum(-1)
+        a, b = jnp.asarray(self.a), jnp.asarray(self.b)
+        return (log_beta(a + stats.ones, b + stats.zeros) - log_beta(a, b)).sum(-1)
 
     def log_marginal_up_to(self, count: int) -> Callable[[BitStatistics], Float[Array, "..."]]:
         """`log_marginal` with lookup tables of log gamma functions, since counts are whole numbers."""
@@ -172,24 +180,6 @@ class BetaBernoulli(PlainStatistics, Component):
             return jax.lax.fori_loop(0, self.dim, add, jnp.zeros(m.shape[:-1], counts.dtype))
 
         return log_marginal
-
-    def log_marginal_of_row_pairs(self, left: BitStatistics, right: BitStatistics) -> Float[Array, "a b"]:
-        """Uses matrix products over the columns: two cells of a column contribute a product of indicators."""
-        one, zero = self._cell(1.0, 0.0), self._cell(0.0, 1.0)
-        both_one, both_zero, mixed = self._cell(2.0, 0.0), self._cell(0.0, 2.0), self._cell(1.0, 1.0)
-        alone, other = (rows.ones @ one + rows.zeros @ zero for rows in (left, right))
-        together = (
-            left.ones * (both_one - 2.0 * one) @ right.ones.T
-            + left.zeros * (both_zero - 2.0 * zero) @ right.zeros.T
-            + (left.ones * (mixed - one - zero)) @ right.zeros.T
-            + (left.zeros * (mixed - one - zero)) @ right.ones.T
-        )
-        return alone[:, None] + other + together
-
-    def _cell(self, ones: ArrayLike, zeros: ArrayLike) -> Float[Array, "... d"]:
-        """Log marginal likelihood of the given numbers of ones and zeros, by column."""
-        a, b = jnp.asarray(self.a), jnp.asarray(self.b)
-        return log_beta(a + ones, b + zeros) - log_beta(a, b)
 
     def cache(self, stats: BitStatistics) -> BitCache:
         """Counts and the resulting log predictive probabilities."""

@@ -1,4 +1,4 @@
-"""Checks of hyperparameters (of traced ones, only the shape is checked), and data statistics for default priors."""
+"""Checks of hyperparameters (of traced ones, only the shape is checked) and counts, and data statistics for default priors."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from bnp_hier.components.base import Component
-from bnp_hier.utils.arrays import as_matrix, is_traced
+from bnp_hier.utils.arrays import as_matrix, first_cell, is_traced
 
 __all__ = [
+    "check_counts",
     "check_covariance",
     "check_positive",
     "check_vector",
@@ -103,6 +104,26 @@ def check_covariance(family: str, name: str, value: ArrayLike, dim: int) -> None
         smallest = np.linalg.eigvalsh(matrix / np.outer(root, root))[0]
     if smallest <= 1e-12 * dim:
         raise ValueError(f"{family}: {name} must be positive definite, but it is singular or indefinite")
+
+
+def check_counts(family: str, X: np.ndarray) -> None:
+    """Check that every value that is not missing is a non-negative whole number.
+
+    Raises
+    ------
+    ValueError
+        If one is not; the message names the first such cell.
+    """
+    there = ~np.isnan(X)
+    if np.isinf(X).any():
+        raise ValueError(f"X has an infinite value at {first_cell(np.isinf(X))}; {family} needs counts 0, 1, 2, ...")
+    cases = {
+        "a negative count": there & (X < 0),
+        "a fractional count": there & (X != np.floor(X)),
+    }
+    for what, wrong in cases.items():
+        if wrong.any():
+            raise ValueError(f"{family} needs counts 0, 1, 2, ..., but X has {what} ({X[wrong][0]:g}) at {first_cell(wrong)}")
 
 
 def rounding_variances(X: ArrayLike, variance: ArrayLike) -> Any:

@@ -16,8 +16,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
 from bnp_hier.components.base import Component, PlainStatistics, Quadratic
-from bnp_hier.components.checks import check_positive, check_vector
-from bnp_hier.components.counts import check_counts
+from bnp_hier.components.checks import check_counts, check_positive, check_vector
 from bnp_hier.components.distributed_tables import derived_from_all_rows
 from bnp_hier.components.hints import Columns
 from bnp_hier.components.learned import LearnedPrior, about, builder, given_or_learned
@@ -98,6 +97,13 @@ class DirichletMultinomial(PlainStatistics, Component):
     Heller & Ghahramani (2005), appendix B, including the multinomial coefficient of each row. The parameters of a cluster are
     its category probabilities, shape (d,). Missing counts are not supported, because the total of the row would be unknown. A
     row of zeros has density one; in indicators of a categorical column, it therefore represents a missing value.
+
+    Examples
+    --------
+    >>> from bnp_hier import DirichletMultinomial
+    >>> component = DirichletMultinomial(concentration=[1.0, 1.0, 1.0])
+    >>> round(component.log_evidence([[3, 0, 1], [2, 1, 0]]), 3)
+    -4.836
     """
 
     concentration: ArrayLike

@@ -14,8 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
 from bnp_hier.components.base import Component, PlainStatistics, Quadratic
-from bnp_hier.components.checks import check_positive, check_vector
-from bnp_hier.components.counts import check_counts
+from bnp_hier.components.checks import check_counts, check_positive, check_vector
 from bnp_hier.components.distributed_tables import derived_from_all_rows
 from bnp_hier.components.hints import Columns
 from bnp_hier.components.learned import LearnedPrior, about, builder, given_or_learned
@@ -51,6 +50,13 @@ class GammaPoisson(PlainStatistics, Component):
     Notes
     -----
     Missing values (NaN) are marginalised exactly. The parameters of a cluster are its Poisson rates, shape (d,).
+
+    Examples
+    --------
+    >>> from bnp_hier import GammaPoisson
+    >>> component = GammaPoisson(shape=[1.0, 1.0], rate=0.5)
+    >>> round(component.log_evidence([[3, 0], [2, 1]]), 3)
+    -6.414
     """
 
     shape: ArrayLike

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from bnp_hier.components.base import Statistics
-from bnp_hier.components.linear_algebra import UNROLLED_UP_TO
+from bnp_hier.components.linear_algebra import UNROLLED_UP_TO, inverse_cholesky_factor, whiten
+from bnp_hier.components.normal_family import NormalFamily
 from bnp_hier.utils.arrays import is_traced
 
 __all__ = [
@@ -53,38 +54,57 @@ class ExpectedNormal(NamedTuple):
     covariance: Float[Array, "... d d"]
 
 
-class DependentColumns(ABC):
-    """Mixin for families of normal rows with dependent columns, whose missing values are sampled or integrated out.
+class DependentColumns(NormalFamily):
+    """Normal rows with dependent columns, whose missing values are sampled or integrated out.
 
-    A family provides the first three methods; the others make them those of `Component`.
+    Coordinates of the statistics are y = L⁻¹(x − origin), for a matrix L Lᵀ.
     """
 
+    @property
     @abstractmethod
-    def elliptical(self, stats: Statistics) -> Elliptical:
+    def _unit(self) -> ArrayLike:
+        """The matrix L Lᵀ."""
+
+    @abstractmethod
+    def density_of_cells(self, stats: Statistics) -> Elliptical:
         """Predictive distribution of a row given the rows summarised by `stats`."""
 
     @abstractmethod
-    def expected_normal(self, stats: Statistics) -> ExpectedNormal:
+    def expected_parameters(self, stats: Statistics) -> ExpectedNormal:
         """Expected parameters of the cluster given the rows summarised by `stats`."""
 
-    @abstractmethod
-    def with_covariances(self, rows: Statistics, covariances: Float[Array, "... d d"]) -> Statistics:
-        """Expected statistics of uncertain rows, from those of their means and their covariance matrices."""
+    @property
+    def _factor(self) -> Float[Array, "d d"]:
+        return jnp.linalg.cholesky(jnp.asarray(self._unit))
+
+    def _whitened(self, differences: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        return whiten(self._factor, differences)
+
+    def _whitened_covariance(self, covariance: Float[Array, "... d d"]) -> Float[Array, "... d d"]:
+        half = self._whitened(jnp.swapaxes(covariance, -1, -2))
+        return self._whitened(jnp.swapaxes(half, -1, -2))
+
+    def _from_coordinates_of(self, anchor: Any) -> tuple[Float[Array, "d d"], Float[Array, " d"]]:
+        """A and b of y' = A y + b, where y are the coordinates of statistics of `anchor`, and y' those of this component."""
+        return self._whitened(anchor._factor.T).T, self._whitened(self._about_origin(jnp.asarray(anchor.reference())))
+
+    def _in_units_of_data(self, mean: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        return jnp.asarray(self.reference()) + jnp.einsum("ij,...j->...i", self._factor, mean)
+
+    def _whitener_and_offset(self) -> tuple[Any, Any]:
+        """L⁻¹ and the prior mean in the coordinates of the statistics, computed by NumPy in double precision unless traced."""
+        component: Any = self
+        whitener = inverse_cholesky_factor(self._unit)
+        return whitener, whitener @ (jnp if is_traced(self) else np).subtract(component.mean, self.reference())
 
     @property
     def dependent_columns(self) -> tuple[int, ...]:
         """All columns."""
-        component: Any = self
-        return tuple(range(component.dim))
+        return tuple(range(self.dim))
 
     def validate_new_rows(self, X: ArrayLike) -> None:
         """Check rows whose density is computed; missing values are integrated out."""
-        component: Any = self
-        component.validate(X if is_traced(X) else np.nan_to_num(np.asarray(X, dtype=np.float64), posinf=np.inf, neginf=-np.inf))
-
-    def density_of_cells(self, stats: Statistics) -> Elliptical:
-        """The predictive distribution."""
-        return self.elliptical(stats)
+        self.validate(X if is_traced(X) else np.nan_to_num(np.asarray(X, dtype=np.float64), posinf=np.inf, neginf=-np.inf))
 
     def log_density_of_cells(self, density: Elliptical, x: Float[Array, "... d"]) -> Float[Array, "..."]:
         """Log predictive density of the cells that are not NaN (nats)."""
@@ -93,10 +113,6 @@ class DependentColumns(ABC):
     def draw_cells(self, density: Elliptical, x: Float[Array, " d"], key: Array) -> Float[Array, " d"]:
         """The row with its NaN cells drawn from their conditional distribution given the others."""
         return conditional_draw(density, x, key)
-
-    def expected_parameters(self, stats: Statistics) -> ExpectedNormal:
-        """Expected parameters of the cluster."""
-        return self.expected_normal(stats)
 
     def expected_cells(
         self, parameters: ExpectedNormal, x: Float[Array, "... d"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,15 +17,13 @@ from bnp_hier.utils.arrays import is_traced
 __all__ = [
     "UNROLLED_UP_TO",
     "computed_after",
-    "cholesky_factor",
     "cholesky_with_rank_one",
     "identity_plus",
     "inverse_and_log_det",
-    "inverse_factor",
+    "inverse_cholesky_factor",
     "log_det",
     "log_det_and_form",
     "log_det_and_form_of_identity_plus",
-    "log_det_of_identity_plus",
     "matrix_vector",
     "quadratic_form",
     "whiten",
@@ -82,52 +79,53 @@ def identity_plus(
     return jnp.eye(left.shape[-1], dtype=left.dtype) + outer - left[..., :, None] * right[..., None, :]
 
 
-def log_det_of_identity_plus(
-    outer: Float[Array, "*batch d d"], left: Float[Array, "*batch d"], right: Float[Array, "*batch d"]
-) -> Float[Array, "*batch"]:
-    """Log determinants of the matrices ``identity_plus(outer, left, right)``, which must be symmetric and positive definite.
-
-    If they are small, they are never formed, so that the work on each matrix of a large batch stays in registers.
-    """
-    return _for_size(left, _dense_log_det, _unrolled_log_det)(outer, left, right)
-
-
 def log_det_and_form_of_identity_plus(
     outer: Float[Array, "*batch d d"],
     left: Float[Array, "*batch d"],
     right: Float[Array, "*batch d"],
     vector: Float[Array, "*batch d"],
 ) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
-    """The same, and ``vector @ inverse @ vector``."""
-    return _for_size(left, _dense_log_det_and_form, _unrolled_log_det_and_form)(outer, left, right, vector)
+    """Compute `log_det_and_form` of ``identity_plus(outer, left, right)``, which must be symmetric and positive definite.
 
-
-def _for_size(left: Float[Array, "*batch d"], dense: Callable[..., Any], unrolled: Callable[..., Any]) -> Callable[..., Any]:
-    """Choose between equal functions; in between, the unrolled one gets the derivatives of the dense one."""
+    If the matrices are small, they are never formed, so that the work on each matrix of a large batch stays in registers.
+    """
     size = left.shape[-1]
     if size > UNROLLED_UP_TO:
-        return dense
+        return _dense_log_det_and_form(outer, left, right, vector)
     if size <= UNROLLED_GRADIENTS_UP_TO:
-        return unrolled
-    function = jax.custom_jvp(unrolled)
-    function.defjvp(partial(jax.jvp, dense))
-    return function
-
-
-def _dense_log_det(outer: Array, left: Array, right: Array) -> Array:
-    return log_det(identity_plus(outer, left, right))
+        return _unrolled_log_det_and_form(outer, left, right, vector)
+    function = jax.custom_jvp(_unrolled_log_det_and_form)
+    function.defjvp(partial(jax.jvp, _dense_log_det_and_form))
+    return function(outer, left, right, vector)
 
 
 def _dense_log_det_and_form(outer: Array, left: Array, right: Array, vector: Array) -> tuple[Array, Array]:
     return log_det_and_form(identity_plus(outer, left, right), vector)
 
 
-def _unrolled_log_det(outer: Array, left: Array, right: Array) -> Array:
-    return _eliminated(outer, left, right, [])[0]
-
-
 def _unrolled_log_det_and_form(outer: Array, left: Array, right: Array, vector: Array) -> tuple[Array, Array]:
-    return _eliminated(outer, left, right, [vector[..., i] for i in range(vector.shape[-1])])
+    size = left.shape[-1]
+    first, second, solved = ([each[..., i] for i in range(size)] for each in (left, right, vector))
+    lower = {
+        (i, j): outer[..., i, j] - first[i] * second[j] + (1.0 if i == j else 0.0) for i in range(size) for j in range(i + 1)
+    }
+    # one logarithm for several pivots, few enough that their product cannot overflow on sensible data
+    group = 4 if lower[0, 0].dtype == jnp.float64 else 2
+    form = total = jnp.zeros_like(lower[0, 0])
+    product = None
+    for k in range(size):
+        pivot = lower[k, k]
+        product = pivot if product is None else product * pivot
+        if (k + 1) % group == 0 or k + 1 == size:
+            total, product = total + jnp.log(product), None
+        inverse = 1.0 / pivot  # one division per pivot: divisions cost more than everything else
+        form = form + solved[k] * solved[k] * inverse
+        for i in range(k + 1, size):
+            ratio = lower[i, k] * inverse
+            solved[i] = solved[i] - ratio * solved[k]
+            for j in range(k + 1, i + 1):
+                lower[i, j] = lower[i, j] - ratio * lower[j, k]
+    return total, form
 
 
 def cholesky_with_rank_one(
@@ -147,42 +145,12 @@ def cholesky_with_rank_one(
     return factor @ (jnp.tril(columns, -1) + diagonal)
 
 
-def _eliminated(outer: Array, left: Array, right: Array, solved: list[Array]) -> tuple[Array, Array]:
-    size = left.shape[-1]
-    first, second = ([each[..., i] for i in range(size)] for each in (left, right))
-    lower = {
-        (i, j): outer[..., i, j] - first[i] * second[j] + (1.0 if i == j else 0.0) for i in range(size) for j in range(i + 1)
-    }
-    form = jnp.zeros_like(lower[0, 0])
-    # one logarithm for several pivots, few enough that their product cannot overflow on sensible data
-    group = 4 if lower[0, 0].dtype == jnp.float64 else 2
-    total, product = jnp.zeros_like(lower[0, 0]), None
-    for k in range(size):
-        pivot = lower[k, k]
-        product = pivot if product is None else product * pivot
-        if (k + 1) % group == 0 or k + 1 == size:
-            total, product = total + jnp.log(product), None
-        inverse = 1.0 / pivot  # one division per pivot: divisions cost more than everything else
-        if solved:
-            form = form + solved[k] * solved[k] * inverse
-        for i in range(k + 1, size):
-            ratio = lower[i, k] * inverse
-            if solved:
-                solved[i] = solved[i] - ratio * solved[k]
-            for j in range(k + 1, i + 1):
-                lower[i, j] = lower[i, j] - ratio * lower[j, k]
-    return total, form
-
-
-def cholesky_factor(matrix: ArrayLike) -> Float[Array | np.ndarray, "d d"]:
-    """Lower Cholesky factor, computed by NumPy in double precision unless the matrix is traced."""
-    return jnp.linalg.cholesky(jnp.asarray(matrix)) if is_traced(matrix) else np.linalg.cholesky(np.asarray(matrix, float))
-
-
-def inverse_factor(factor: Float[Array | np.ndarray, "d d"]) -> Float[Array | np.ndarray, "d d"]:
-    """Inverse of a lower-triangular matrix, computed by NumPy in double precision unless the matrix is traced."""
-    if is_traced(factor):
+def inverse_cholesky_factor(matrix: ArrayLike) -> Float[Array | np.ndarray, "d d"]:
+    """Inverse of the lower Cholesky factor, computed by NumPy in double precision unless the matrix is traced."""
+    if is_traced(matrix):
+        factor = jnp.linalg.cholesky(jnp.asarray(matrix))
         return solve_triangular(factor, jnp.eye(len(factor), dtype=factor.dtype), lower=True)
+    factor = np.linalg.cholesky(np.asarray(matrix, float))
     # not by SciPy's triangular solver, whose BLAS keeps threads spinning
     return np.tril(np.linalg.solve(factor, np.eye(len(factor))))
 

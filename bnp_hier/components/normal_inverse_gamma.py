@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,13 +12,13 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from bnp_hier.components.base import Component, Quadratic
-from bnp_hier.components.checks import check_positive, check_vector, column_moments, with_rounding
-from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
+from bnp_hier.components.base import Quadratic
+from bnp_hier.components.checks import check_positive, column_moments, with_rounding
 from bnp_hier.components.distributed_tables import derived_from_all_rows
 from bnp_hier.components.hints import Columns, Spread
 from bnp_hier.components.learned import LearnedPrior, about, builder, few_rows, given_or_learned
 from bnp_hier.components.missing import CellsOrMissing, real_or_missing
+from bnp_hier.components.normal_family import NormalFamily, check_digits
 from bnp_hier.components.parameter_spaces import NormalInverseGammaParameters
 from bnp_hier.components.special import log_gamma_ratio
 from bnp_hier.native import Part
@@ -59,7 +58,7 @@ class ColumnCache(NamedTuple):
     rate: Float[Array, "... d"]
 
 
-class NormalInverseGamma(AboutOrigin, Component):
+class NormalInverseGamma(NormalFamily):
     """Independent normal columns; variance ~ InverseGamma(shape, rate), mean given variance ~ N(mean, variance/kappa).
 
     Parameters
@@ -77,21 +76,25 @@ class NormalInverseGamma(AboutOrigin, Component):
     -----
     Missing values (NaN) are marginalised exactly: each column has its own count. The parameters of a cluster are a (2, d)
     array: the means, followed by the variances.
+
+    Examples
+    --------
+    >>> from bnp_hier import NormalInverseGamma
+    >>> component = NormalInverseGamma(mean=[0.0, 1.0], kappa=0.1, shape=2.0, rate=1.0)
+    >>> round(component.log_evidence([[0.1, 1.2], [-0.2, 0.9]]), 3)
+    -5.468
     """
 
     mean: ArrayLike
     kappa: ArrayLike
     shape: ArrayLike
     rate: ArrayLike
-    origin: ArrayLike | None = dataclasses.field(default=None, kw_only=True, repr=False)
     allows_missing: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        name = type(self).__name__
-        d = check_vector(name, "mean", self.mean)
+        super().__post_init__()
         for field in ("kappa", "shape", "rate"):
-            check_positive(name, field, getattr(self, field), d)
-        check_origin(name, self.origin, d)
+            check_positive(type(self).__name__, field, getattr(self, field), self.dim)
 
     @classmethod
     @derived_from_all_rows
@@ -157,7 +160,6 @@ class NormalInverseGamma(AboutOrigin, Component):
         }
         return LearnedPrior(cls, learned, partial(_from_fractions, cls, mean, variance, **fixed), starts)
 
-    is_normal: ClassVar[bool] = True
     part_for: ClassVar[tuple[str, ...]] = ("continuous", "identifier", "date", "constant")
 
     @classmethod
@@ -183,11 +185,6 @@ class NormalInverseGamma(AboutOrigin, Component):
         return {"kappa": float(np.max(self.kappa)), "2 shape": 2.0 * float(np.max(self.shape))}
 
     @property
-    def dim(self) -> int:
-        """Number of columns."""
-        return np.shape(self.mean)[-1]
-
-    @property
     def support(self) -> Any:
         """Rows of real numbers or NaN."""
         return real_or_missing
@@ -195,17 +192,16 @@ class NormalInverseGamma(AboutOrigin, Component):
     def _columns(self, value: ArrayLike) -> Float[Array, " d"]:
         return jnp.broadcast_to(jnp.asarray(value), (self.dim,))
 
+    def _whitened(self, differences: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        return differences / jnp.sqrt(jnp.asarray(self.rate))
+
     def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> ColumnStatistics:
         """Count, value and square of each cell in standardised coordinates, all zero if the value is missing."""
-        x = shifted(X, self.reference())
+        x = self._about_origin(X)
         there = ~jnp.isnan(x)
         # scaled after missing values are replaced: a NaN would make the gradient with respect to `rate` NaN
-        y = jnp.where(there, x, 0.0) / jnp.sqrt(jnp.asarray(self.rate))
+        y = self._whitened(jnp.where(there, x, 0.0))
         return ColumnStatistics(there.astype(y.dtype), y, y * y)
-
-    def anchor(self) -> Self:
-        """The component itself."""
-        return self
 
     def restated(self, stats: ColumnStatistics, anchor: Any) -> ColumnStatistics:
         """Sums in this component's coordinates: y' = a y + b, with a = √(rate/rate') and b = (origin − origin')/√rate'."""
@@ -217,12 +213,9 @@ class NormalInverseGamma(AboutOrigin, Component):
 
     def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
         """Check that the current precision suffices, as described for `Component.check_precision`."""
-        if is_traced(self):
-            return
-        rate = np.broadcast_to(np.asarray(self.rate, dtype=np.float64), (self.dim,))
-        shape = np.broadcast_to(np.asarray(self.shape, dtype=np.float64), (self.dim,))
-        deviation = np.sqrt(rate / shape)
-        check_digits(self, X, {"rate": rate}, lambda rows: rows / np.sqrt(rate), deviation, self._lost, parameters)
+        if not is_traced(self):
+            rate = np.broadcast_to(np.asarray(self.rate, dtype=np.float64), (self.dim,))
+            check_digits(self, X, {"rate": rate}, lambda rows: rows / np.sqrt(rate), self._lost, parameters)
 
     def _lost(self, Y: Float[np.ndarray, "g m d"], unit: float) -> Float[np.ndarray, "g d"]:
         """Error in the log marginals of groups of standardised rows caused by rounding, by column (nats)."""
@@ -232,20 +225,12 @@ class NormalInverseGamma(AboutOrigin, Component):
         rate = 1 + (((Y - average[:, None]) ** 2).sum(1) + kappa * m / (kappa + m) * (average - offset) ** 2) / 2
         return (shape + m / 2) * unit * (Y**2).sum(1) / 2 / rate
 
-    @property
-    def _offset(self) -> Float[Array, " d"]:
-        """The prior mean in standardised coordinates about the origin."""
-        return shifted(self.mean, self.origin) / jnp.sqrt(self._columns(self.rate))  # type: ignore[arg-type]
-
     def _posterior(self, stats: ColumnStatistics) -> tuple[Float[Array, "... d"], Float[Array, "... d"]]:
         """Posterior mean and rate of each column, in standardised coordinates."""
-        kappa = self._columns(self.kappa) + stats.n
-        rate = 1.0 + (stats.squares - stats.total**2 / kappa) / 2
-        if self.origin is None:
-            return stats.total / kappa, rate
-        m = self._offset
+        kappa, m = self._columns(self.kappa) + stats.n, self._offset
         pull = self._columns(self.kappa) * m / kappa
-        return pull + stats.total / kappa, rate + pull * (stats.n * m - 2 * stats.total) / 2
+        rate = 1.0 + (stats.squares - stats.total**2 / kappa + pull * (stats.n * m - 2 * stats.total)) / 2
+        return pull + stats.total / kappa, rate
 
     def log_marginal(self, stats: ColumnStatistics) -> Float[Array, "..."]:
         """Sum over columns of the one-dimensional normal-inverse-gamma log marginal likelihoods (nats)."""
@@ -298,10 +283,6 @@ class NormalInverseGamma(AboutOrigin, Component):
         constants = (kappa, shape, xp.log(rate), 1.0 / xp.sqrt(rate), self.reference(), offset)
         return (Part("diagonal", tuple(range(d)), constants),)
 
-    def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
-        """Standardised rows."""
-        return self.suff_stats(X).total
-
     def row_quadratic(self, natural: ColumnStatistics) -> Quadratic:
         """Diagonal, since the columns are independent."""
         return Quadratic(natural.n.sum(-1), natural.total, natural.squares[..., None] * jnp.eye(self.dim))
@@ -309,7 +290,7 @@ class NormalInverseGamma(AboutOrigin, Component):
     def natural_parameters(self, parameters: Float[Array, "... 2 d"]) -> ColumnStatistics:
         """Natural parameters of independent normals, in standardised coordinates."""
         rate = self._columns(self.rate)
-        mean = (parameters[..., 0, :] - jnp.asarray(self.reference())) / jnp.sqrt(rate)
+        mean = self._whitened(self._about_origin(parameters[..., 0, :]))
         precision = rate / parameters[..., 1, :]
         constant = precision * mean**2 + LOG_2PI + jnp.log(parameters[..., 1, :])
         return ColumnStatistics(-constant / 2, precision * mean, -precision / 2)

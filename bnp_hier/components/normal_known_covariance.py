@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,15 +14,14 @@ from jax.scipy.linalg import cho_solve
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from bnp_hier.components.base import Component, Quadratic
-from bnp_hier.components.checks import check_covariance, check_vector, column_moments, with_rounding
-from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
+from bnp_hier.components.base import Quadratic
+from bnp_hier.components.checks import check_covariance, column_moments, with_rounding
 from bnp_hier.components.distributed_tables import derived_from_all_rows
 from bnp_hier.components.hints import Spread
 from bnp_hier.components.incomplete_rows import DependentColumns, Elliptical, ExpectedNormal
 from bnp_hier.components.learned import LearnedPrior, about, blended_covariance, builder, given_or_learned
-from bnp_hier.components.linear_algebra import cholesky_factor, inverse_factor, whiten
-from bnp_hier.components.normal_inverse_wishart import NormalInverseWishart, NormalStatistics, coordinates
+from bnp_hier.components.normal_family import NormalStatistics, check_digits
+from bnp_hier.components.normal_inverse_wishart import NormalInverseWishart
 from bnp_hier.native import Part
 from bnp_hier.utils.arrays import is_traced
 
@@ -60,7 +58,7 @@ class LocationCache(NamedTuple):
     factor: Float[Array, "... d d"]
 
 
-class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
+class NormalKnownCovariance(DependentColumns):
     """Normal rows with known covariance; cluster mean ~ N(mean, prior_covariance).
 
     Parameters
@@ -79,19 +77,25 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
     -----
     The parameter of a cluster is its mean, shape (d,). As with `NormalInverseWishart`, missing values are cells of the model:
     see `bnp_hier.complete_rows`. In new rows, they are integrated out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnp_hier import NormalKnownCovariance
+    >>> component = NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> round(component.log_evidence([[1.9], [2.1]]), 3)
+    -3.531
     """
 
     mean: ArrayLike
     prior_covariance: ArrayLike
     covariance: ArrayLike
-    origin: ArrayLike | None = dataclasses.field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
-        name = type(self).__name__
-        d = check_vector(name, "mean", self.mean)
+        super().__post_init__()
+        name, d = type(self).__name__, self.dim
         check_covariance(name, "prior_covariance", self.prior_covariance, d)
         check_covariance(name, "covariance", self.covariance, d)
-        check_origin(name, self.origin, d)
 
     @classmethod
     @derived_from_all_rows
@@ -164,33 +168,26 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         starts = {name: starts[name] for name in learned}
         return LearnedPrior(cls, learned, partial(_of_one_shape, cls, mean, variance, **fixed), starts)
 
-    is_normal: ClassVar[bool] = True
-
     def expected_spread(self) -> Spread:
         """The known standard deviations, with the mean and spread of the prior of the cluster mean."""
         within, of_mean = (np.sqrt(np.diagonal(np.asarray(each))) for each in (self.covariance, self.prior_covariance))
         return Spread(within, np.asarray(self.mean), of_mean)
 
     @property
-    def dim(self) -> int:
-        """Number of columns."""
-        return np.shape(self.mean)[-1]
+    def _unit(self) -> ArrayLike:
+        return self.covariance
 
-    @property
-    def _factor(self) -> Float[Array, "d d"]:
-        return jnp.linalg.cholesky(jnp.asarray(self.covariance))
+    def _log_det_factor(self) -> Float[Array, ""]:
+        return jnp.log(jnp.diagonal(self._factor)).sum()
 
     def _whitened_prior(self) -> Float[Array, "d d"]:
-        factor = self._factor
-        half = whiten(factor, jnp.asarray(self.prior_covariance))
-        both = whiten(factor, half.T)
-        return (both + both.T) / 2
+        prior = self._whitened_covariance(jnp.asarray(self.prior_covariance))
+        return (prior + prior.T) / 2
 
     def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> LocationStatistics:
         """Count, whitened row, and log density of the row under N(origin, covariance), for each row."""
-        factor = self._factor
-        y = whiten(factor, shifted(X, self.reference()))
-        log_density = -(y * y).sum(-1) / 2 - self.dim / 2 * LOG_2PI - jnp.log(jnp.diagonal(factor)).sum()
+        y = self._whitened(self._about_origin(X))
+        log_density = -(y * y).sum(-1) / 2 - self.dim / 2 * LOG_2PI - self._log_det_factor()
         return LocationStatistics(jnp.ones(y.shape[:-1], y.dtype), y, log_density)
 
     def anchor(self) -> NormalInverseWishart:
@@ -199,33 +196,22 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
 
     def restated(self, stats: NormalStatistics, anchor: Any) -> LocationStatistics:
         """Sums in this component's coordinates, and the log density of the rows."""
-        factor = self._factor
-        matrix, shift = coordinates(anchor, factor, self.reference())
+        matrix, shift = self._from_coordinates_of(anchor)
         turned = jnp.einsum("ij,...j->...i", matrix, stats.total)
         # the trace of the restated outer products, without these
         squares = (stats.outer * (matrix.T @ matrix)).sum((-2, -1))
         moved = stats.n[..., None] * shift
         squares += (shift * (2.0 * turned + moved)).sum(-1)
-        constant = self.dim / 2 * LOG_2PI + jnp.log(jnp.diagonal(factor)).sum()
+        constant = self.dim / 2 * LOG_2PI + self._log_det_factor()
         return LocationStatistics(stats.n, turned + moved, -squares / 2 - stats.n * constant)
 
     def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
         """Check that the current precision suffices, as described for `Component.check_precision`."""
-        if is_traced(self):
-            return
-        covariance = np.asarray(self.covariance, dtype=np.float64)
-        diagonal = np.diagonal(covariance)
-        variances = {
-            "covariance": diagonal,
-            "prior_covariance": np.diagonal(np.asarray(self.prior_covariance, dtype=np.float64)),
-        }
-        whitened = lambda rows: np.linalg.solve(np.linalg.cholesky(covariance), rows.T).T  # noqa: E731
-        check_digits(self, X, variances, whitened, np.sqrt(diagonal), lambda Y, unit: unit * (Y**2).sum(1) / 2, parameters)
-
-    @property
-    def _offset(self) -> Float[Array, " d"]:
-        """The prior mean m in whitened coordinates about the origin."""
-        return whiten(self._factor, shifted(self.mean, self.origin))  # type: ignore[arg-type]
+        if not is_traced(self):
+            covariance, prior = (np.asarray(one, dtype=np.float64) for one in (self.covariance, self.prior_covariance))
+            variances = {"covariance": np.diagonal(covariance), "prior_covariance": np.diagonal(prior)}
+            whitened = lambda rows: np.linalg.solve(np.linalg.cholesky(covariance), rows.T).T  # noqa: E731
+            check_digits(self, X, variances, whitened, lambda Y, unit: unit * (Y**2).sum(1) / 2, parameters)
 
     def _solve(self, stats: LocationStatistics) -> tuple[Float[Array, "... d d"], Float[Array, "... d"], Float[Array, "..."]]:
         """Cholesky factor of A⁻¹ = I + N V, posterior mean A m + V A Σy, and (Σy)ᵀVAΣy/2 + mᵀAΣy − N mᵀAm/2.
@@ -235,14 +221,11 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         """
         prior = self._whitened_prior()
         factor = jnp.linalg.cholesky(jnp.eye(self.dim, dtype=prior.dtype) + stats.n[..., None, None] * prior)
-        solved = cho_solve((factor, True), stats.total[..., None])[..., 0]
-        mean = jnp.einsum("ij,...j->...i", prior, solved)
-        form = (stats.total * mean).sum(-1) / 2
-        if self.origin is None:
-            return factor, mean, form
-        m = jnp.broadcast_to(self._offset, mean.shape)
-        kept = cho_solve((factor, True), m[..., None])[..., 0]
-        return factor, mean + kept, form + (kept * (stats.total - stats.n[..., None] * m / 2)).sum(-1)
+        m = jnp.broadcast_to(self._offset, stats.total.shape)
+        solved = cho_solve((factor, True), jnp.stack([stats.total, m], -1))
+        pulled, kept = jnp.einsum("ij,...j->...i", prior, solved[..., 0]), solved[..., 1]
+        form = (stats.total * pulled / 2 + kept * (stats.total - stats.n[..., None] * m / 2)).sum(-1)
+        return factor, pulled + kept, form
 
     def log_marginal(self, stats: LocationStatistics) -> Float[Array, "..."]:
         """Log marginal likelihood, a Gaussian integral over the cluster mean (nats)."""
@@ -258,17 +241,12 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         def log_marginal(component: NormalKnownCovariance, stats: LocationStatistics) -> Float[Array, "..."]:
             widened = 1.0 + stats.n[..., None] * values
             total = stats.total @ vectors
-            squares = total * total * values / widened
-            if component.origin is not None:
-                m = component._offset @ vectors
-                squares = squares + m * (2 * total - stats.n[..., None] * m) / widened
+            m = component._offset @ vectors
+            squares = (total * total * values + m * (2 * total - stats.n[..., None] * m)) / widened
             return stats.log_density + (squares - jnp.log(widened)).sum(-1) / 2
 
-        @log_marginal.defjvp
-        def derivative(at: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
-            # eigenvectors have no derivatives where eigenvalues are equal, as those of spherical covariances are
-            return jax.jvp(lambda component, stats: component.log_marginal(stats), at, tangents)
-
+        # eigenvectors have no derivatives where eigenvalues are equal, as those of spherical covariances are
+        log_marginal.defjvp(partial(jax.jvp, lambda component, stats: component.log_marginal(stats)))
         return lambda stats: log_marginal(self, stats)
 
     def sample_parameters(self, key: Array, stats: LocationStatistics) -> Float[Array, "... d"]:
@@ -277,11 +255,8 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         widened = 1.0 + stats.n[..., None] * values
         shrunk = values / widened
         noise = jax.random.normal(key, stats.total.shape, stats.total.dtype)
-        mean = stats.total @ vectors * shrunk
-        if self.origin is not None:
-            mean = mean + self._offset @ vectors / widened
-        whitened = (mean + noise * jnp.sqrt(shrunk)) @ vectors.T
-        return jnp.asarray(self.reference()) + whitened @ self._factor.T
+        mean = stats.total @ vectors * shrunk + self._offset @ vectors / widened
+        return self._in_units_of_data((mean + noise * jnp.sqrt(shrunk)) @ vectors.T)
 
     def cache(self, stats: LocationStatistics) -> LocationCache:
         """Mean and inverse Cholesky factor of the normal predictive distribution."""
@@ -300,24 +275,17 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         """Log density of the normal predictive (nats)."""
         y = jnp.einsum("...ij,...j->...i", cache.factor, row.total - cache.mean)
         log_scale = jnp.log(jnp.diagonal(cache.factor, axis1=-2, axis2=-1)).sum(-1)
-        log_scale = log_scale - jnp.log(jnp.diagonal(self._factor)).sum()
-        return log_scale - (y * y).sum(-1) / 2 - self.dim / 2 * LOG_2PI
+        return log_scale - self._log_det_factor() - (y * y).sum(-1) / 2 - self.dim / 2 * LOG_2PI
 
     def native(self) -> tuple[Part, ...]:
         """The native family "known"."""
         xp = jnp if is_traced(self) else np
-        factor = cholesky_factor(self.covariance)
-        whitener = inverse_factor(factor)
+        whitener, offset = self._whitener_and_offset()
         prior = whitener @ xp.asarray(self.prior_covariance) @ whitener.T
         values, vectors = _undifferentiated_basis((prior + prior.T) / 2)
-        at_mean = -self.dim / 2 * LOG_2PI - xp.log(xp.diagonal(factor)).sum()
-        offset = whitener @ xp.subtract(self.mean, self.reference())
+        at_mean = xp.log(xp.diagonal(whitener)).sum() - self.dim / 2 * LOG_2PI
         constants = (at_mean, self.reference(), whitener, offset, values, vectors)
         return (Part("known", tuple(range(self.dim)), constants),)
-
-    def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
-        """Whitened rows."""
-        return self.suff_stats(X).total
 
     def row_quadratic(self, natural: LocationStatistics) -> Quadratic:
         """Linear in the whitened row: the quadratic term is the same for all clusters."""
@@ -325,7 +293,7 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
 
     def natural_parameters(self, parameters: Float[Array, "... d"]) -> LocationStatistics:
         """Coefficients of the whitened row and of its log density under N(origin, covariance)."""
-        mean = whiten(self._factor, parameters - jnp.asarray(self.reference()))
+        mean = self._whitened(self._about_origin(parameters))
         square = (mean * mean).sum(-1)
         return LocationStatistics(-square / 2, mean, jnp.ones_like(square))
 
@@ -336,7 +304,7 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         prior = jnp.broadcast_to(self._whitened_prior(), factor.shape)
         covariance = outer @ cho_solve((factor, True), prior) @ outer.T
         covariance = (covariance + jnp.swapaxes(covariance, -1, -2)) / 2
-        return dist.MultivariateNormal(jnp.asarray(self.reference()) + jnp.einsum("ij,...j->...i", outer, mean), covariance)
+        return dist.MultivariateNormal(self._in_units_of_data(mean), covariance)
 
     def _mean_and_covariance(self, stats: LocationStatistics) -> tuple[Float[Array, "... d"], Float[Array, "... d d"]]:
         """Posterior mean and covariance of the cluster mean: one decomposition serves all clusters."""
@@ -346,35 +314,30 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         def moments(component: NormalKnownCovariance, stats: LocationStatistics) -> tuple[Array, Array]:
             outer = component._factor @ vectors
             shrunk = 1.0 + stats.n[..., None] * values
-            start = jnp.zeros_like(values) if component.origin is None else component._offset @ vectors
-            mean = ((start + values * (stats.total @ vectors)) / shrunk) @ outer.T
+            mean = ((component._offset @ vectors + values * (stats.total @ vectors)) / shrunk) @ outer.T
             covariance = jnp.einsum("ij,...j,kj->...ik", outer, values / shrunk, outer)
             return jnp.asarray(component.reference()) + mean, covariance
 
-        @moments.defjvp
-        def derivative(at: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
-            def of_posterior(component: NormalKnownCovariance, stats: LocationStatistics) -> tuple[Array, Array]:
-                posterior = component.posterior(stats)
-                return posterior.loc, posterior.covariance_matrix
+        def of_posterior(component: NormalKnownCovariance, stats: LocationStatistics) -> tuple[Array, Array]:
+            posterior = component.posterior(stats)
+            return posterior.loc, posterior.covariance_matrix
 
-            return jax.jvp(of_posterior, at, tangents)
-
+        moments.defjvp(partial(jax.jvp, of_posterior))
         return moments(self, stats)
 
-    def elliptical(self, stats: LocationStatistics) -> Elliptical:
+    def density_of_cells(self, stats: LocationStatistics) -> Elliptical:
         """Mean and covariance matrix of the normal predictive."""
         mean, covariance = self._mean_and_covariance(stats)
         return Elliptical(None, mean, covariance + jnp.asarray(self.covariance))
 
-    def expected_normal(self, stats: LocationStatistics) -> ExpectedNormal:
+    def expected_parameters(self, stats: LocationStatistics) -> ExpectedNormal:
         """Posterior mean, and the known covariance matrix."""
         mean, _ = self._mean_and_covariance(stats)
         return ExpectedNormal(mean, jnp.broadcast_to(jnp.asarray(self.covariance), (*mean.shape, self.dim)))
 
     def with_covariances(self, rows: LocationStatistics, covariances: Float[Array, "... d d"]) -> LocationStatistics:
         """Subtracts half the trace of the covariance matrices, in whitened coordinates, from the log densities."""
-        half = whiten(self._factor, jnp.swapaxes(covariances, -1, -2))
-        trace = jnp.trace(whiten(self._factor, jnp.swapaxes(half, -1, -2)), axis1=-2, axis2=-1)
+        trace = jnp.trace(self._whitened_covariance(covariances), axis1=-2, axis2=-1)
         return rows._replace(log_density=rows.log_density - trace / 2)
 
     def predictive(self, stats: LocationStatistics) -> dist.MultivariateNormal:

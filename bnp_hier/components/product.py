@@ -54,7 +54,7 @@ class ColumnGroupsDistribution(dist.Distribution):
     def __init__(
         self,
         parts: tuple[dist.Distribution, ...],
-        columns: tuple[tuple[int, ...], ...],
+        columns: Sequence[Sequence[int]],
         *,
         validate_args: bool | None = None,
     ) -> None:
@@ -65,7 +65,7 @@ class ColumnGroupsDistribution(dist.Distribution):
     @property
     def support(self) -> ColumnGroups:
         """Support of each group."""
-        return ColumnGroups(tuple((part.support, c) for part, c in zip(self.parts, self.columns, strict=True)))
+        return ColumnGroups(tuple((part.support, tuple(c)) for part, c in zip(self.parts, self.columns, strict=True)))
 
     @property
     def mean(self) -> Float[Array, "... d"]:
@@ -103,6 +103,15 @@ class ProductComponent(Component):
     The parameters of a cluster are the parameters of the parts, flattened and concatenated. Missing values are marginalised
     by the parts that allow them. Those of dependent columns (`NormalInverseWishart`, `NormalKnownCovariance`) are cells of the
     model, which are drawn or imputed given all columns of the row; in new rows, they are integrated out.
+
+    Examples
+    --------
+    >>> import bnp_hier as bnp
+    >>> normal = bnp.NormalInverseGamma(mean=[0.0], kappa=0.1, shape=2.0, rate=1.0)
+    >>> bits = bnp.BetaBernoulli(a=[1.0, 1.0], b=[1.0, 1.0])
+    >>> component = bnp.ProductComponent([normal, bits], columns=[[1], [0, 2]])
+    >>> component.dim, round(component.log_evidence([[1, 0.2, 0], [1, -0.1, 1]]), 3)
+    (3, -5.624)
     """
 
     parts: Sequence[Component]
@@ -248,11 +257,14 @@ class ProductComponent(Component):
             with _naming(columns):
                 check(part, matrix[:, list(columns)])
 
+    def _by_part(self, X: ArrayLike) -> Iterator[tuple[Component, Any]]:
+        """The parts, each with its own columns of a table."""
+        table = X if isinstance(X, jax.Array) else np.asarray(X)
+        return ((part, table[..., np.array(c)]) for part, c in zip(self.parts, self.columns, strict=True))
+
     def centered_on(self, X: ArrayLike) -> Self:
         """Centre each part on its own columns."""
-        table = X if isinstance(X, jax.Array) else np.asarray(X)
-        parts = [p.centered_on(table[..., np.array(c)]) for p, c in zip(self.parts, self.columns, strict=True)]
-        return dataclasses.replace(self, parts=parts)
+        return dataclasses.replace(self, parts=[part.centered_on(x) for part, x in self._by_part(X)])
 
     def reference(self) -> Float[Array | np.ndarray, " d"]:
         """The reference points of the parts, in the order of the columns."""
@@ -262,8 +274,7 @@ class ProductComponent(Component):
 
     def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
         """Translate each part by its own columns of `by`."""
-        parts = [part.translated(by[np.array(c)]) for part, c in zip(self.parts, self.columns, strict=True)]
-        return dataclasses.replace(self, parts=parts)
+        return dataclasses.replace(self, parts=[part.translated(own) for part, own in self._by_part(by)])
 
     def anchor(self) -> ProductComponent | None:
         """The anchors of the parts, if all have one."""
@@ -280,8 +291,7 @@ class ProductComponent(Component):
 
     def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> Any:
         """Tuple of the statistics of the parts."""
-        X = X if isinstance(X, np.ndarray) else jnp.asarray(X)
-        return tuple(p.suff_stats(X[..., np.array(c)]) for p, c in zip(self.parts, self.columns, strict=True))
+        return tuple(part.suff_stats(x) for part, x in self._by_part(X))
 
     def log_marginal(self, stats: Any) -> Float[Array, "..."]:
         """Sum of the log marginal likelihoods of the parts (nats)."""
@@ -304,10 +314,6 @@ class ProductComponent(Component):
         functions = [part.log_marginal_up_to(count) for part in self.parts]
         return lambda stats: _total(f(s) for f, s in zip(functions, stats, strict=True))
 
-    def log_marginal_of_row_pairs(self, left: Any, right: Any) -> Float[Array, "a b"]:
-        """Sum of the log marginal likelihoods of the parts (nats)."""
-        return _total(p.log_marginal_of_row_pairs(a, b) for p, a, b in zip(self.parts, left, right, strict=True))
-
     @property
     def dependent_columns(self) -> tuple[int, ...]:
         """Those of the parts."""
@@ -319,8 +325,8 @@ class ProductComponent(Component):
 
     def log_density_of_cells(self, density: Any, x: Num[Array, "... d"]) -> Float[Array, "..."]:
         """Sum of the log predictive densities of the parts (nats)."""
-        groups = zip(self.parts, self.columns, density, strict=True)
-        return _total(part.log_density_of_cells(f, x[..., np.array(c)]) for part, c, f in groups)
+        groups = zip(self._by_part(x), density, strict=True)
+        return _total(part.log_density_of_cells(own, cells) for (part, cells), own in groups)
 
     def draw_cells(self, density: Any, x: Num[Array, " d"], key: Array) -> Num[Array, " d"]:
         """The row with the missing values of each part drawn: given the cluster, the parts are independent."""
@@ -371,9 +377,7 @@ class ProductComponent(Component):
 
     def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... q"]:
         """Concatenated coordinates of the parts."""
-        X = X if isinstance(X, np.ndarray) else jnp.asarray(X)
-        parts = [p.coordinates(X[..., np.array(c)]) for p, c in zip(self.parts, self.columns, strict=True)]
-        return jnp.concatenate(parts, axis=-1)
+        return jnp.concatenate([part.coordinates(x) for part, x in self._by_part(X)], axis=-1)
 
     def row_quadratic(self, natural: Any) -> Quadratic:
         """Sum of the quadratic functions of the parts, in the concatenated coordinates."""
@@ -396,9 +400,7 @@ class ProductComponent(Component):
 
     def predictive(self, stats: Any) -> ColumnGroupsDistribution:
         """Independent predictive distributions of the parts."""
-        return ColumnGroupsDistribution(
-            tuple(part.predictive(s) for part, s in zip(self.parts, stats, strict=True)), self._groups
-        )
+        return ColumnGroupsDistribution(tuple(p.predictive(s) for p, s in zip(self.parts, stats, strict=True)), self.columns)
 
     def posterior(self, stats: Any) -> IndependentBlocks:
         """Independent posteriors of the parts, with the parameter arrays flattened and concatenated."""
@@ -407,13 +409,7 @@ class ProductComponent(Component):
     def likelihood(self, parameters: Float[Array, "... p"]) -> ColumnGroupsDistribution:
         """Independent likelihoods of the parts."""
         blocks = self.prior().support.split(parameters)
-        return ColumnGroupsDistribution(
-            tuple(part.likelihood(b) for part, b in zip(self.parts, blocks, strict=True)), self._groups
-        )
-
-    @property
-    def _groups(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(tuple(group) for group in self.columns)
+        return ColumnGroupsDistribution(tuple(p.likelihood(b) for p, b in zip(self.parts, blocks, strict=True)), self.columns)
 
 
 def _family(family: type[Component] | str) -> tuple[type[Component], Mapping[str, str]]:

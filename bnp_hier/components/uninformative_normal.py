@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple, NoReturn, Self
+from typing import NoReturn, Self
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,9 @@ from jax.scipy.special import multigammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Num
 
-from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_vector, column_moments
-from bnp_hier.components.digits import AboutOrigin, check_origin, shifted
 from bnp_hier.components.linear_algebra import inverse_and_log_det, log_det, quadratic_form
+from bnp_hier.components.normal_family import FullCovariance, NormalStatistics
 from bnp_hier.components.parameter_spaces import NormalInverseWishartParameters
 from bnp_hier.components.special import log_gamma_ratio
 from bnp_hier.utils.arrays import as_matrix, is_traced
@@ -29,20 +28,7 @@ SINGULAR = 1e3
 """A scatter matrix counts as singular if an error of this many machine epsilons could make it singular."""
 
 
-class BoxStatistics(NamedTuple):
-    """Sums over rows, in coordinates y = (x − origin) / (width of the box).
-
-    - **n** - number of rows, shape ().
-    - **total** - Σ y, shape (d,).
-    - **outer** - Σ y yᵀ, shape (d, d).
-    """
-
-    n: Float[Array, "..."]
-    total: Float[Array, "... d"]
-    outer: Float[Array, "... d d"]
-
-
-class UninformativeNormal(AboutOrigin, Component):
+class UninformativeNormal(FullCovariance):
     """Normal rows; mean uniform over a box, precision matrix Ω with the improper prior density ``|Ω|^(−(d+1)/2)``.
 
     Only `BayesianKMeans(model, polish=False)` supports it. A cluster has a finite log marginal likelihood if it has more than
@@ -72,18 +58,27 @@ class UninformativeNormal(AboutOrigin, Component):
     at 2. `NormalInverseWishart` has neither defect.
 
     The parameters of a cluster are a (d + 1, d) array: the mean, followed by the covariance. Missing values are not supported.
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> X = bnp.datasets.load("iris").X[:, :2]
+    >>> component = bnp.UninformativeNormal(low=X.min(0), high=X.max(0))
+    >>> model = partial(bnp.models.dpm, component=component, concentration=1.0)
+    >>> bnp.BayesianKMeans(model, n_init=1, polish=False).fit(X).n_clusters_
+    2
     """
 
     low: ArrayLike
     high: ArrayLike
-    origin: ArrayLike | None = dataclasses.field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         name = type(self).__name__
         d = check_vector(name, "low", self.low)
         if check_vector(name, "high", self.high) != d:
             raise ValueError(f"{name}: low and high must have the same length, but they have {d} and {np.shape(self.high)[0]}")
-        check_origin(name, self.origin, d)
+        super().__post_init__()
         if not is_traced(self.low, self.high) and not (np.asarray(self.low) < np.asarray(self.high)).all():
             raise ValueError(f"{name}: low must be less than high in every column, but they are {self.low} and {self.high}")
 
@@ -108,24 +103,24 @@ class UninformativeNormal(AboutOrigin, Component):
         return np.shape(self.low)[-1]
 
     @property
+    def mean(self) -> ArrayLike:
+        """The centre of the box."""
+        return (self.low + self.high) / 2
+
+    @property
     def _width(self) -> Float[Array, " d"]:
-        return shifted(self.high, self.low)
+        return jnp.asarray(self.high - self.low)  # type: ignore[operator]
 
-    def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> BoxStatistics:
-        """Count, row and its outer product in the coordinates of the box, for each row."""
-        y = shifted(X, self.reference()) / self._width
-        return BoxStatistics(jnp.ones(y.shape[:-1], y.dtype), y, y[..., :, None] * y[..., None, :])
-
-    def reference(self) -> Float[Array | np.ndarray, " d"]:
-        """`origin` if it is given, otherwise the centre of the box."""
-        return (self.low + self.high) / 2 if self.origin is None else self.origin  # type: ignore[return-value]
+    def _whitened(self, differences: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        """In widths of the box."""
+        return differences / self._width
 
     def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
         """The same component with the box and the origin shifted by −`by`."""
         origin = None if self.origin is None else self.origin - by
         return dataclasses.replace(self, low=self.low - by, high=self.high - by, origin=origin)
 
-    def _scatter(self, stats: BoxStatistics) -> tuple[Bool[Array, "..."], Float[Array, "... d d"]]:
+    def _scatter(self, stats: NormalStatistics) -> tuple[Bool[Array, "..."], Float[Array, "... d d"]]:
         """Whether the log marginal is finite, and the scatter Σ (y − ȳ)(y − ȳ)ᵀ, replaced by the identity where it is not."""
         d, one = self.dim, jnp.ones((), stats.total.dtype)
         enough = stats.n > d
@@ -139,7 +134,7 @@ class UninformativeNormal(AboutOrigin, Component):
         defined = enough & (jnp.linalg.eigvalsh(relative)[..., 0] > SINGULAR * jnp.finfo(one.dtype).eps)
         return defined, jnp.where(defined[..., None, None], scatter, jnp.eye(d, dtype=one.dtype))
 
-    def log_marginal(self, stats: BoxStatistics) -> Float[Array, "..."]:
+    def log_marginal(self, stats: NormalStatistics) -> Float[Array, "..."]:
         """Log marginal likelihood (nats): 0 for no rows, −inf for too few rows or rows in a hyperplane.
 
         This is the negative of one summand of Kurihara & Welling (2009), Eq. 32 (corrected), without the terms for the labels.
@@ -155,14 +150,14 @@ class UninformativeNormal(AboutOrigin, Component):
         )
         return jnp.where(defined, value, jnp.where(stats.n == 0, 0.0, -jnp.inf))
 
-    def expected_natural_parameters(self, stats: BoxStatistics) -> BoxStatistics:
+    def expected_natural_parameters(self, stats: NormalStatistics) -> NormalStatistics:
         """As for every family, but a cluster without a posterior gets a huge negative coefficient and therefore no rows."""
         defined, _ = self._scatter(stats)
         natural = super().expected_natural_parameters(stats)
         refused = -jnp.sqrt(jnp.finfo(natural.n.dtype).max)
         return natural._replace(n=jnp.where(defined, natural.n, refused))
 
-    def log_predictive(self, stats: BoxStatistics, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
+    def log_predictive(self, stats: NormalStatistics, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
         """Log density of each row under a cluster's Student-t predictive (nats); −inf for a cluster without a posterior."""
         d = self.dim
         defined, scatter = self._scatter(stats)
@@ -173,18 +168,8 @@ class UninformativeNormal(AboutOrigin, Component):
         value = norm - jnp.log(self._width).sum() - n / 2 * jnp.log1p(n / (n + 1) * square)
         return jnp.where(defined, value, -jnp.inf)
 
-    def cache(self, stats: BoxStatistics) -> NoReturn:
+    def cache(self, stats: NormalStatistics) -> NoReturn:
         """Not available: an improper prior gives a new cluster of one row no density.
-
-        Raises
-        ------
-        ValueError
-            Always.
-        """
-        raise self._no_density()
-
-    def log_marginal_of_row_pairs(self, left: BoxStatistics, right: BoxStatistics) -> NoReturn:
-        """Not available: an improper prior gives the single-row clusters that would be paired no density.
 
         Raises
         ------
@@ -200,7 +185,7 @@ class UninformativeNormal(AboutOrigin, Component):
             "instead"
         )
 
-    def _require_posterior(self, stats: BoxStatistics) -> None:
+    def _require_posterior(self, stats: NormalStatistics) -> None:
         if is_traced(stats):
             return
         defined = np.asarray(self._scatter(jax.tree.map(jnp.asarray, stats))[0])
@@ -211,7 +196,7 @@ class UninformativeNormal(AboutOrigin, Component):
                 f"in a hyperplane, but a cluster of {fewest} rows does not meet this condition"
             )
 
-    def posterior(self, stats: BoxStatistics) -> NormalInverseWishartParameters:
+    def posterior(self, stats: NormalStatistics) -> NormalInverseWishartParameters:
         """Normal-inverse-Wishart distribution of (d + 1, d) arrays: the mean, followed by the covariance.
 
         Raises
@@ -225,7 +210,7 @@ class UninformativeNormal(AboutOrigin, Component):
         mean = jnp.asarray(self.reference()) + width * stats.total / n[..., None]
         return NormalInverseWishartParameters(mean, n, n - 1, width[:, None] * jnp.linalg.cholesky(scatter))
 
-    def predictive(self, stats: BoxStatistics) -> dist.MultivariateStudentT:
+    def predictive(self, stats: NormalStatistics) -> dist.MultivariateStudentT:
         """Multivariate Student-t predictive distribution with N − d degrees of freedom.
 
         Raises
@@ -236,15 +221,3 @@ class UninformativeNormal(AboutOrigin, Component):
         posterior, n = self.posterior(stats), stats.n
         widen = jnp.sqrt((n + 1) / (n * (n - self.dim)))
         return dist.MultivariateStudentT(n - self.dim, posterior.loc, widen[..., None, None] * posterior.scale_tril)
-
-    def likelihood(self, parameters: Float[Array, "... p d"]) -> dist.MultivariateNormal:
-        """Normal distribution with the mean (row 0) and covariance (rows 1..d) in the array."""
-        return dist.MultivariateNormal(parameters[..., 0, :], covariance_matrix=parameters[..., 1:, :])
-
-    def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
-        """Rows in the coordinates of the box."""
-        return self.suff_stats(X).total
-
-    def row_quadratic(self, natural: BoxStatistics) -> Quadratic:
-        """Quadratic in the row; the matrix is symmetrised, since only the sum of entries (i, j) and (j, i) matters."""
-        return Quadratic(natural.n, natural.total, (natural.outer + jnp.swapaxes(natural.outer, -1, -2)) / 2)

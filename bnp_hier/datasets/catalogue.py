@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import http.client
 import os
-from collections.abc import Callable, Collection, Iterable
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from bnp_hier.datasets.dataset import Dataset
-from bnp_hier.datasets.tabular import Table, as_labels, read_table
+from bnp_hier.datasets.tabular import RawTable, as_labels, read_table
 from bnp_hier.utils.npy_files import read_arrays
 
 if TYPE_CHECKING:
@@ -28,9 +30,50 @@ _FOLDER_VARIABLE = "BNP_HIER_DATA"
 _SHIPPED_FOLDER = Path(__file__).with_name("files")
 
 
+class _Entry(NamedTuple):
+    """A data set of `catalogue.toml`.
+
+    - **description** - of rows and columns.
+    - **source** - where it comes from; None if it is read from a file of the user or downloaded.
+    - **file** - name of its file.
+    - **reader** - name in `_READERS`; **options** - of this function.
+    - **classes** - names of labels that are numbers.
+    """
+
+    description: str
+    source: str | None = None
+    file: str = ""
+    reader: str = "table"
+    options: Mapping[str, Any] = {}
+    classes: Sequence[str] | Mapping[str, str] = ()
+
+    @property
+    def class_names(self) -> dict[int, str]:
+        """Label -> name of the class."""
+        named = self.classes.items() if isinstance(self.classes, Mapping) else enumerate(self.classes)
+        return {int(label): name for label, name in named}
+
+    def read(self, path: Path) -> Dataset:
+        """Read the file."""
+        return _READERS[self.reader](path, **self.options)
+
+
+@functools.cache
+def _entries() -> dict[str, _Entry]:
+    entries = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text(encoding="utf-8"))
+    return {name: _Entry(**entry) for name, entry in entries.items()}
+
+
 def names() -> tuple[str, ...]:
-    """Return the names of the data sets that :func:`load` can load."""
-    return (*_BUNDLED, *_SHIPPED, *_FILES)
+    """Return the names of the data sets that :func:`load` can load.
+
+    Examples
+    --------
+    >>> from bnp_hier.datasets import names
+    >>> "iris" in names()
+    True
+    """
+    return tuple(_entries())
 
 
 def listing(data_home: str | Path | None = None) -> pd.DataFrame:
@@ -57,22 +100,13 @@ def listing(data_home: str | Path | None = None) -> pd.DataFrame:
 
     home = _home(data_home)
 
-    def source(name: str) -> str:
-        if name in _BUNDLED:
-            return "scikit-learn"
-        if name in _SHIPPED:
-            return "bnp_hier"
-        if home is not None and (home / _FILES[name].file).is_file():
-            return "file"
-        return "not here" if _FILES[name].fetch is None else "download"
+    def source(name: str, entry: _Entry) -> str:
+        is_here = home is not None and (home / entry.file).is_file()
+        return entry.source or ("file" if is_here else "download" if name in _DOWNLOADS else "not here")
 
-    rows = {name: (source(name), _description(name)) for name in names()}
+    rows = {name: (source(name, entry), entry.description) for name, entry in _entries().items()}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["source", "description"])
     return table.rename_axis("name")
-
-
-def _description(name: str) -> str:
-    return _BUNDLED[name] if name in _BUNDLED else (_SHIPPED | _FILES)[name].description
 
 
 def _home(data_home: str | Path | None) -> Path | None:
@@ -162,22 +196,16 @@ def load(name: str, *, data_home: str | Path | None = None) -> Dataset:
         close = difflib.get_close_matches(name.lower(), names())
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
         raise ValueError(f"there is no data set {name!r}{hint} The data sets are {', '.join(names())}.")
-    if name in _BUNDLED:
+    entry = _entries()[name]
+    if entry.source == "scikit-learn":
         dataset = _bundled(name)
-    elif name in _SHIPPED:
-        dataset = _SHIPPED[name].read(_SHIPPED_FOLDER / _SHIPPED[name].file)
+    elif entry.source is not None:
+        dataset = entry.read(_SHIPPED_FOLDER / entry.file)
     else:
-        dataset = _find(name, _FILES[name], data_home)
+        dataset = _find(name, entry, data_home)
     numbered = dataset.y is not None and dataset.y.dtype.kind == "i"
-    classes = _CLASSES.get(name, {}) if numbered else {}
-    return dataclasses.replace(dataset, name=name, description=_description(name), class_names=classes)
-
-
-class _Entry(NamedTuple):
-    description: str
-    file: str
-    read: Callable[[Path], Dataset]
-    fetch: Callable[[], Dataset] | None = None
+    classes = entry.class_names if numbered else {}
+    return dataclasses.replace(dataset, name=name, description=entry.description, class_names=classes)
 
 
 def _find(name: str, entry: _Entry, data_home: str | Path | None) -> Dataset:
@@ -193,10 +221,10 @@ def _find(name: str, entry: _Entry, data_home: str | Path | None) -> Dataset:
         if not path.parent.is_dir():
             raise FileNotFoundError(f"data set {name!r}: looked for {path}, but there is no such folder; {advice}")
         problem = f"data set {name!r}: looked for {path}, but there is no such file"
-    if entry.fetch is None:
+    if name not in _DOWNLOADS:
         raise FileNotFoundError(f"{problem}, and the data set cannot be downloaded; {advice}")
     try:
-        return entry.fetch()
+        return _DOWNLOADS[name]()
     except (OSError, http.client.HTTPException) as error:
         raise OSError(f"{problem}, and the download failed ({error}); {advice}") from error
 
@@ -254,15 +282,15 @@ def _with_newsgroup_paths(dataset: Dataset) -> Dataset:
     return dataclasses.replace(dataset, paths=tuple((one[0], ".".join(one[:2]), ".".join(one)) for one in parts))
 
 
-def _read_texts(path: Path, columns: tuple[str, ...], min_df: int) -> Dataset:
-    table = Table.read(path)
-    texts = [" ".join(parts) for parts in zip(*map(table.column, columns), strict=True)]
+def _read_texts(path: Path, columns: Sequence[str], min_df: int) -> Dataset:
+    table = RawTable.read(path)
+    texts = [" ".join(parts) for parts in zip(*(table.frame[name] for name in columns), strict=True)]
     X, words = _word_counts(texts, min_df=min_df)
-    dataset = _dataset(X, table.complete("level1"), words)
-    levels = [table.column(name).fillna("") for name in table.frame.columns if name.startswith("level")]
+    dataset = _dataset(X, table.frame["level1"], words)
+    levels = [table.frame[name].fillna("") for name in table.frame.columns if name.startswith("level")]
     # each level contains the whole path down to it, so the longest one is the full path
     paths = tuple(tuple(max(cells, key=len).split(" > ")) for cells in zip(*levels, strict=True))
-    return dataclasses.replace(dataset, item_names=tuple(table.column(columns[0])), paths=paths)
+    return dataclasses.replace(dataset, item_names=tuple(table.frame[columns[0]]), paths=paths)
 
 
 def _arrays(path: Path, *wanted: str) -> list[np.ndarray]:
@@ -352,138 +380,23 @@ _PENDIGITS_TRAIN_ROWS = 7494
 _PENDIGITS_TRAIN_COUNTS = [780, 779, 780, 719, 780, 720, 720, 778, 719, 719]
 _WORDS = {"stop_words": "english", "token_pattern": "(?<![a-z])[a-z]{3,20}(?![a-z])"}
 
-_CLASSES: dict[str, dict[int, str]] = {
-    "iris": dict(enumerate(("setosa", "versicolor", "virginica"))),
-    "wine": {i: f"cultivar {i}" for i in range(3)},
-    "breast_cancer": {0: "malignant", 1: "benign"},
-    "glass": {
-        1: "building windows, float",
-        2: "building windows, not float",
-        3: "vehicle windows",
-        5: "containers",
-        6: "tableware",
-        7: "headlamps",
-    },
-    "yeast_cellcycle_384": dict(enumerate(("early G1", "late G1", "S", "G2", "M"), 1)),
-    "spambase": {0: "not spam", 1: "spam"},
-    "newsgroups4": dict(enumerate(("rec.autos", "rec.sport.baseball", "rec.sport.hockey", "sci.space"))),
-    "fashion_mnist_1000": dict(
-        enumerate(
-            ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
-        )
-    ),
-}
-"""Data set -> label -> name of the class, where the labels are numbers that stand for names."""
-
-_BUNDLED = {
-    "iris": "150 flowers of three iris species; four lengths in cm.",
-    "wine": "178 Italian wines of three cultivars; 13 chemical measurements.",
-    "digits": "1797 handwritten digits; 8 x 8 pixels with values 0-16.",
-    "breast_cancer": "569 breast masses, malignant or benign; 30 measurements of cell nuclei.",
+_READERS: dict[str, Callable[..., Dataset]] = {
+    "table": read_table,
+    "animals with plus": _read_animals_with_plus,
+    "newsgroup table": _read_newsgroup_table,
+    "images": _read_images,
+    "sparse counts": _read_sparse_counts,
+    "texts": _read_texts,
 }
 
-_SHIPPED = {
-    "animals33": _Entry(
-        "33 animals; 102 features that an animal has (1) or lacks (0).",
-        "animals33.csv.gz",
-        partial(read_table, items="animal"),
-    ),
-    "animals50_binary": _Entry(
-        "50 mammals; 85 features that an animal has (1) or lacks (0): the ratings thresholded at their overall mean.",
-        "animals50_binary.csv.gz",
-        _read_animals_with_plus,
-    ),
-    "animals50_ratings": _Entry(
-        "50 mammals; human ratings of 85 features from 0 to 100, with four missing values.",
-        "animals50_ratings.csv.gz",
-        partial(read_table, items="animal"),
-    ),
-    "glass": _Entry(
-        "214 pieces of glass of six types; refractive index and eight oxides in percent by weight.",
-        "glass.csv.gz",
-        partial(read_table, truth="type"),
-    ),
-    "yeast_cellcycle_384": _Entry(
-        "384 yeast genes of five cell cycle phases; expression at 17 times, scaled per gene.",
-        "yeast_cellcycle_384.csv.gz",
-        partial(read_table, truth="phase", items="gene"),
-    ),
-    "pendigits_sample": _Entry(
-        "1500 pen-written digits, a random sample of UCI's training set; eight resampled points (x, y) scaled to 0-100.",
-        "pendigits_sample.csv.gz",
-        partial(read_table, truth="digit"),
-    ),
-    "newsgroups_words": _Entry(
-        "500 messages from four newsgroups; counts of the 20 words that are most informative about the group.",
-        "newsgroups_words.csv.gz",
-        _read_newsgroup_table,
-    ),
-}
-
-_FILES = {
-    "abalone": _Entry(
-        "4177 abalone shells labelled with their number of rings; seven lengths and weights.",
-        "abalone.csv.gz",
-        partial(read_table, truth="rings", drop=("sex",)),
-        partial(_fetch_openml, "abalone", "Class_number_of_rings", str.lower, drop=("Sex",)),
-    ),
-    "spambase": _Entry(
-        "4601 e-mails, spam or not; frequencies of 48 words and six characters, and three lengths of runs of capitals.",
-        "spambase.csv.gz",
-        partial(read_table, truth="spam"),
-        # OpenML writes the characters as in a URL: char_freq_%3B
-        partial(_fetch_openml, "spambase", "class", unquote),
-    ),
-    "pendigits_train": _Entry(
-        "7494 pen-written digits (UCI's training set); eight resampled points (x, y) scaled to 0-100.",
-        "pendigits_train.csv.gz",
-        partial(read_table, truth="digit"),
-        partial(_pendigits, rows=partial(_pendigits_rows, part=slice(None, _PENDIGITS_TRAIN_ROWS))),
-    ),
-    "pendigits_test": _Entry(
-        "3498 pen-written digits (UCI's test set); eight resampled points (x, y) scaled to 0-100.",
-        "pendigits_test.csv.gz",
-        partial(read_table, truth="digit"),
-        partial(_pendigits, rows=partial(_pendigits_rows, part=slice(_PENDIGITS_TRAIN_ROWS, None))),
-    ),
-    "newsgroups4": _Entry(
-        "3970 messages from the groups rec.autos, rec.sport.baseball, rec.sport.hockey and sci.space; word counts.",
-        "newsgroups4.npz",
-        partial(_read_sparse_counts, labels="y"),
-        _fetch_newsgroups4,
-    ),
-    "newsgroups20_hier": _Entry(
-        "2400 messages, 120 from each of 20 newsgroups, whose dotted names form a hierarchy; word counts.",
-        "newsgroups20_hier.npz",
-        partial(_read_sparse_counts, labels="level3"),
-        _fetch_newsgroups20,
-    ),
-    "fashion_products_2303": _Entry(
-        "2303 fashion products of four categories; word counts of their titles.",
-        "fashion_products_2303.csv.gz",
-        partial(_read_texts, columns=("title",), min_df=5),
-    ),
-    "flipkart_products_1050": _Entry(
-        "1050 products of seven categories; word counts of their names and descriptions.",
-        "flipkart_products_1050.csv.gz",
-        partial(_read_texts, columns=("name", "description"), min_df=10),
-    ),
-    "fashion_mnist_1000": _Entry(
-        "100 images of each of ten kinds of clothing; 28 x 28 pixels with values 0-255.",
-        "fashion_mnist_1000.npz",
-        _read_images,
-        partial(_images, "Fashion-MNIST", "class"),
-    ),
-    "mnist_1000": _Entry(
-        "100 images of each handwritten digit; 28 x 28 pixels with values 0-255.",
-        "mnist_1000.npz",
-        _read_images,
-        partial(_images, "mnist_784", "class"),
-    ),
-    "letter": _Entry(
-        "20000 images of capital letters in 20 fonts; 16 integer features 0-15.",
-        "letter.csv.gz",
-        partial(read_table, truth="letter"),
-        partial(_fetch_openml, "letter", "class", lambda column: column.replace("-", "")),
-    ),
+_DOWNLOADS: dict[str, Callable[[], Dataset]] = {
+    "abalone": partial(_fetch_openml, "abalone", "Class_number_of_rings", str.lower, drop=("Sex",)),
+    "spambase": partial(_fetch_openml, "spambase", "class", unquote),  # OpenML writes characters as in a URL: char_freq_%3B
+    "pendigits_train": partial(_pendigits, rows=partial(_pendigits_rows, part=slice(None, _PENDIGITS_TRAIN_ROWS))),
+    "pendigits_test": partial(_pendigits, rows=partial(_pendigits_rows, part=slice(_PENDIGITS_TRAIN_ROWS, None))),
+    "newsgroups4": _fetch_newsgroups4,
+    "newsgroups20_hier": _fetch_newsgroups20,
+    "fashion_mnist_1000": partial(_images, "Fashion-MNIST", "class"),
+    "mnist_1000": partial(_images, "mnist_784", "class"),
+    "letter": partial(_fetch_openml, "letter", "class", lambda column: column.replace("-", "")),
 }

@@ -68,6 +68,13 @@ class Dataset:
     ------
     ValueError
         If the indicator of a categorical column is not the name of exactly one column of ``X``.
+
+    Examples
+    --------
+    >>> from bnp_hier.datasets import load
+    >>> data = load("iris")
+    >>> data.name, data.X.shape, data.feature_names[0], data.y[:3], data.class_names[0]
+    ('iris', (150, 4), 'sepal length (cm)', array([0, 0, 0]), 'setosa')
     """
 
     name: str

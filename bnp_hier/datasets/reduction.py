@@ -32,6 +32,12 @@ def principal_components(X: ArrayLike, n_components: int | None = None) -> Float
     ------
     ValueError
         If `n_components` is not a whole number from 1 to min(n − 1, d), X has a single row, or a value is missing or infinite.
+
+    Examples
+    --------
+    >>> from bnp_hier.datasets import load, principal_components
+    >>> principal_components(load("iris").X, n_components=2).shape
+    (150, 2)
     """
     X = as_matrix(X)
     n, d = X.shape

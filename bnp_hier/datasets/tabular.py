@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import shlex
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Float, Shaped
 
 from bnp_hier.datasets.conversions import (
-    MOST_GRADES,
     converted,
     features_of,
     order_of,
@@ -23,7 +21,8 @@ from bnp_hier.datasets.conversions import (
     steps_of_grades,
 )
 from bnp_hier.datasets.dataset import RENAME, Dataset, combined_labels
-from bnp_hier.datasets.recognition import DATE, ordered_scale, uninformative_numbers, useless_numbers
+from bnp_hier.datasets.raw_columns import MOST_LEVELS, RawColumn
+from bnp_hier.datasets.recognition import uninformative_numbers, useless_numbers
 from bnp_hier.datasets.table_files import (
     PYARROW,
     as_text,
@@ -34,36 +33,31 @@ from bnp_hier.datasets.table_files import (
     read_csv,
     read_parquet,
 )
-from bnp_hier.datasets.written_numbers import Written, read_new_numbers, read_numbers
+from bnp_hier.datasets.written_numbers import Written
+from bnp_hier.utils.arrays import as_matrix
 from bnp_hier.utils.wording import did_you_mean, listed
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "Table",
+    "RawTable",
+    "Roles",
     "UnusableColumn",
-    "UsablePart",
     "as_labels",
     "columns_of_frame",
     "from_frame",
+    "is_frame",
     "read_columns",
     "read_table",
-    "read_usable_part",
+    "rows_like",
 ]
 
-_SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npy", ".npz")
-_TIMES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
-_MISSING = frozenset({"", "na", "nan", "null", "n/a", "#n/a", "<na>", "nat", "?"})
 
-MOST_LEVELS = 30
-"""Largest number of distinct texts in a column that is treated as categorical."""
+_SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npy", ".npz")
 
 INDEX = "index"
 """Name of a first column without a name."""
-
-FEW_LEVELS = 10
-"""Largest number of categories of a column that is said to be categorical, although each has one or two rows."""
 
 
 def read_table(
@@ -136,8 +130,20 @@ def read_table(
         both text and numbers, different units in numbers that are not repeated, separators that are ambiguous, or too many
         distinct texts for a category; a kind does not exist or does not suit a column; or no column is left. Messages refer to
         rows of CSV files by line and to rows of other files by number, starting at 1.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import pandas as pd
+    >>> from bnp_hier.datasets import read_table
+    >>> path = Path(tempfile.mkdtemp()) / "pets.csv"
+    >>> pd.DataFrame({"name": ["Tom", "Rex"], "kind": ["cat", "dog"], "weight": [4.1, 24.0]}).to_csv(path, index=False)
+    >>> data = read_table(path, truth="kind", items="name")
+    >>> data.X.tolist(), data.y.tolist(), data.item_names
+    ([[4.1], [24.0]], ['cat', 'dog'], ('Tom', 'Rex'))
     """
-    return Table.read(path, header).dataset(truth, items, drop, kinds or {})
+    return RawTable.read(path, header).dataset(Roles(truth, items, drop, kinds or {}))
 
 
 def from_frame(
@@ -182,7 +188,16 @@ def from_frame(
            [3.9, 0. , 1. , 0. ],
            [4.4, 1. , 0. , 0. ]])
     """
-    return Table.of_frame(frame, name).dataset(truth, items, drop, kinds or {})
+    return RawTable.of_frame(frame, name).dataset(Roles(truth, items, drop, kinds or {}))
+
+
+class Roles(NamedTuple):
+    """What columns of a table are used for; see :func:`read_table`."""
+
+    truth: Hashable | Collection[Hashable] | None = None
+    items: Hashable | None = None
+    drop: Hashable | Collection[Hashable] = ()
+    kinds: Mapping[Any, str] = {}
 
 
 class UnusableColumn(NamedTuple):
@@ -200,51 +215,6 @@ class UnusableColumn(NamedTuple):
     names_rows: bool
 
 
-class UsablePart(NamedTuple):
-    """What can be used of a file.
-
-    - **data** - the usable columns; None if there are none.
-    - **unusable** - the others.
-    - **rows** - number of rows.
-    """
-
-    data: Dataset | None
-    unusable: tuple[UnusableColumn, ...]
-    rows: int
-
-
-def read_usable_part(
-    path: str | Path,
-    truth: Hashable | Collection[Hashable] | None = None,
-    *,
-    items: Hashable | None = None,
-    drop: Hashable | Collection[Hashable] = (),
-    kinds: Mapping[Any, str] | None = None,
-    header: bool | None = None,
-) -> UsablePart:
-    """Read a file as :func:`read_table` does, but leave out columns for which that raises an error, and say why.
-
-    They are columns of text that are not categories, and columns of numbers without a value or with a single one. If there are
-    any, columns that only tell rows apart are left out as well.
-
-    Raises
-    ------
-    FileNotFoundError, ImportError, ValueError
-        As in :func:`read_table`, except for what the columns contain.
-    """
-    table, requested = Table.read(path, header), kinds or {}
-    unusable = table.unusable(truth, items, drop, requested)
-    names = [column.name for column in unusable]
-    try:
-        left = {name: kind for name, kind in requested.items() if on_one_line(name) not in names}
-        data = table.dataset(truth, items, [*table.named(drop), *names], left)
-    except NoColumnsError:
-        if not unusable:
-            raise
-        data = None
-    return UsablePart(data, unusable, len(table.frame))
-
-
 def columns_of_frame(frame: Any, fitted: Dataset) -> Float[np.ndarray, "m d"]:
     """The features of a fitted `Dataset` from a DataFrame of new rows, whose other columns are ignored.
 
@@ -253,7 +223,7 @@ def columns_of_frame(frame: Any, fitted: Dataset) -> Float[np.ndarray, "m d"]:
     TypeError, ValueError
         As in :func:`from_frame` and :func:`read_columns`.
     """
-    return Table.of_frame(frame, "new rows").selected(fitted)
+    return RawTable.of_frame(frame, "new rows").selected(fitted)
 
 
 def _notes(columns: Mapping[str, Written]) -> Iterator[str]:
@@ -302,8 +272,21 @@ def read_columns(
         As in :func:`read_table`, and if a categorical column contains a value that is not among its levels, a column one
         that its kind does not allow, or numbers have another unit or other separators. Columns that the fit does not have may
         contain anything.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import pandas as pd
+    >>> from bnp_hier.datasets import from_frame, read_columns
+    >>> path = Path(tempfile.mkdtemp()) / "new.csv"
+    >>> pd.DataFrame({"height": [33], "colour": ["black"], "weight": [4.5]}).to_csv(path, index=False)
+    >>> fitted = from_frame(pd.DataFrame({"weight": [4.1, 24.0], "height": [31, 60]}))
+    >>> X, item_names = read_columns(path, fitted)
+    >>> X
+    array([[ 4.5, 33. ]])
     """
-    table = Table.read(path, header, with_index=True)
+    table = RawTable.read(path, header, with_index=True)
     X = table.selected(fitted)
     if items is None and fitted.items is not None and table.has(fitted.items):
         items = fitted.items
@@ -323,10 +306,6 @@ def as_labels(values: Iterable[object]) -> Shaped[np.ndarray, " n"]:
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, float | np.floating) and float(value).is_integer()
-
-
-class NoColumnsError(ValueError):
-    """No column is left to find clusters with."""
 
 
 class _Chosen(NamedTuple):
@@ -349,7 +328,7 @@ class _Chosen(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Table:
+class RawTable:
     """The raw table in a file, before its cells are converted to numbers.
 
     Parameters
@@ -373,10 +352,10 @@ class Table:
     notes: tuple[str, ...] = ()
     index: str | None = None
     """Name given to a first column that has none, as in a table saved with the names of its rows."""
-    _written: dict[str, Written] = dataclasses.field(default_factory=dict, repr=False)
+    _columns: dict[str, RawColumn] = dataclasses.field(default_factory=dict, repr=False)
 
     @classmethod
-    def read(cls, path: str | Path, header: bool | None = None, *, with_index: bool = False) -> Table:
+    def read(cls, path: str | Path, header: bool | None = None, *, with_index: bool = False) -> RawTable:
         """Read a file; see :func:`read_table` for the errors that may be raised.
 
         Parameters
@@ -407,7 +386,7 @@ class Table:
         return table
 
     @classmethod
-    def of_frame(cls, frame: Any, name: str) -> Table:
+    def of_frame(cls, frame: Any, name: str) -> RawTable:
         """Take the columns of a pandas or polars DataFrame; see :func:`from_frame` for the errors that may be raised."""
         import pandas as pd
 
@@ -421,21 +400,18 @@ class Table:
         table.check()
         return table
 
-    def dataset(
-        self,
-        truth: Hashable | Collection[Hashable] | None,
-        items: Hashable | None,
-        drop: Hashable | Collection[Hashable],
-        kinds: Mapping[Any, str],
-    ) -> Dataset:
+    def dataset(self, roles: Roles) -> Dataset:
         """Convert the columns; see :func:`read_table` for the parameters and the errors that may be raised."""
-        chosen = self._chosen(truth, items, drop, kinds)
-        truths = {name: as_labels(self.complete(name)) for name in chosen.truth}
-        self.check_numbers(chosen.numbers)
-        X, names = self.features(chosen.features, chosen.levels, chosen.kinds)
+        chosen = self._chosen(roles)
+        truths = {name: self._labels(name) for name in chosen.truth}
+        self._check_numbers(chosen.numbers)
+        X, names = self._features(chosen.features, chosen.levels, chosen.kinds)
         named, apart = chosen.items, (*chosen.truth, chosen.items)
-        scales = [name for name, kind in chosen.kinds.items() if (scale := order_of(kind)) and all(map(is_number, scale))]
-        written = {name: self.written(name) for name in (*chosen.numbers, *scales)}
+        scales = {name for name, kind in chosen.kinds.items() if order_of(kind)}
+        numeric = [name for name in scales if all(map(is_number, order_of(chosen.kinds[name])))]
+        written = {name: self.column(name).written for name in (*chosen.numbers, *numeric)}
+        sources = {name: self.column(name) for name in chosen.kinds | chosen.levels}
+        others = {name: self.column(name) for name in chosen.dropped if name not in apart}
         return Dataset(
             name=self.name.split(".")[0],
             X=X,
@@ -445,11 +421,8 @@ class Table:
             description=f"{len(self.frame)} rows and {len(chosen.features)} columns read from {self.name}.",
             levels=chosen.levels,
             kinds=chosen.kinds,
-            sources={
-                name: self.plain(name, as_texts=name in chosen.levels and not order_of(chosen.kinds.get(name, "")))
-                for name in chosen.kinds | chosen.levels
-            },
-            others={name: self.plain(name, as_texts=self._is_unordered(name)) for name in chosen.dropped if name not in apart},
+            sources={name: each.plain(as_texts=name in chosen.levels and name not in scales) for name, each in sources.items()},
+            others={name: each.plain(as_texts=each.is_unordered) for name, each in others.items()},
             units={name: column.unit for name, column in written.items() if column.unit},
             separators={name: column.separator for name, column in written.items() if column.separator},
             items=named,
@@ -457,68 +430,41 @@ class Table:
             truths=truths if len(truths) > 1 else {},
         )
 
-    def unusable(
-        self,
-        truth: Hashable | Collection[Hashable] | None,
-        items: Hashable | None,
-        drop: Hashable | Collection[Hashable],
-        kinds: Mapping[Any, str],
-    ) -> tuple[UnusableColumn, ...]:
-        """Columns that have to be left out; see :func:`read_usable_part`."""
-        numbers = self._chosen(truth, items, drop, kinds).numbers
-        text, useless = self._sorted_out(numbers)
-        if not text and not any(uninformative_numbers(self.written(name).values) for name in useless):
+    def unusable(self, roles: Roles) -> tuple[UnusableColumn, ...]:
+        """Columns of text that are not categories, and columns of numbers without a value or with a single one.
+
+        If there are any, columns that only tell rows apart are unusable as well.
+        """
+        columns = [self.column(name) for name in self._chosen(roles).numbers]
+        text, useless = _sorted_out(columns)
+        if not text and not any(uninformative_numbers(self.column(name).written.values) for name in useless):
             return ()
-        reasons = {name: self._text_in_words(name) for name in text} | useless
-        missing = {name: self.missing_share(name) for name in reasons}
-        named = {name: name in text and self._names_rows(name) for name in reasons}
-        return tuple(UnusableColumn(name, reasons[name], missing[name], named[name]) for name in numbers if name in reasons)
+        reasons = {column.name: column.in_words for column in text} | useless
+        return tuple(
+            UnusableColumn(each.name, reasons[each.name], float(each.missing.mean()), each in text and each.names_rows)
+            for each in columns
+            if each.name in reasons
+        )
 
-    def is_refused(self, name: str) -> bool:
-        """Whether a column cannot be read although most cells seem to be numbers, so that leaving it out would lose values."""
-        written = self.written(name)
-        if self._holds_dates(name) or not written.is_text.any():
-            return False
-        numbers = (~np.isnan(written.values)).sum() > 0.5 * (~_missing(self.column(name))).sum()
-        return bool(numbers) or (written.obstacle is not None and written.obstacle.is_certain)
-
-    def is_mixed(self, name: str) -> bool:
-        """Whether a column has up to ten different cells, among them texts and numbers, as those of codes."""
-        written, values = self.written(name), self.number_of_values(name)
-        few = 2 <= values <= FEW_LEVELS and 5 * values <= len(written.values) and not self._holds_dates(name)
-        return few and bool(written.is_text.any()) and written.obstacle is None
-
-    def missing_share(self, name: str) -> float:
-        """Share of missing values of a column."""
-        return float(_missing(self.column(name)).mean())
-
-    def number_of_values(self, name: str) -> int:
-        """Number of different values of a column."""
-        return len(_different(self.column(name)))
-
-    def _chosen(
-        self,
-        truth: Hashable | Collection[Hashable] | None,
-        items: Hashable | None,
-        drop: Hashable | Collection[Hashable],
-        kinds: Mapping[Any, str],
-    ) -> _Chosen:
-        truth = ("y" if "y" in self.beside else ()) if truth is None else truth
+    def _chosen(self, roles: Roles) -> _Chosen:
+        truth = ("y" if "y" in self.beside else ()) if roles.truth is None else roles.truth
         known = list(dict.fromkeys(self.named(truth)))
-        items = None if items is None else str(self.column(items).name)
-        dropped = self.named(drop)
+        items = None if roles.items is None else self.column(roles.items).name
+        dropped = self.named(roles.drop)
         apart = [*known, *(() if items is None else (items,)), *dropped]
         features = [name for name in self.frame.columns if name not in apart]
         if not features:
             besides = f" left besides {_listed(apart)}" if apart else ""
-            raise NoColumnsError(f"{self.name}: no columns{besides}; expected at least one column of numbers")
-        resolved = self.kinds_of({name: "ordered" for name in features if _is_scale(self.column(name))} | dict(kinds), features)
-        levels = {name: values for name in features if (values := self.levels_of(name, resolved.get(name)))}
+            raise ValueError(f"{self.name}: no columns{besides}; expected at least one column of numbers")
+        resolved = self._kinds_of(
+            {name: "ordered" for name in features if self.column(name).is_scale} | dict(roles.kinds), features
+        )
+        levels = {name: values for name in features if (values := self._levels_of(name, resolved.get(name)))}
         return _Chosen(known, items, features, dropped, resolved, levels, [name for name in features if name not in levels])
 
     def names(self, items: Hashable) -> tuple[str, ...]:
         """The names of the rows, from a column."""
-        return tuple(map(str, self.column(items)))
+        return tuple(map(str, self.column(items).cells))
 
     def has(self, name: Hashable) -> bool:
         """Whether there is a column of that name."""
@@ -550,21 +496,22 @@ class Table:
         if len(self.frame) == 0:
             raise ValueError(f"{self.name}: found column names but no data rows; expected at least one row")
 
-    def place(self, row: int) -> str:
-        """The location in the file of a row (counted from 0)."""
-        return f"data row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
+    def _error(self, name: str, row: int, found: str) -> ValueError:
+        """An error about a cell; the row is counted from 0."""
+        place = f"data row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
+        return ValueError(f"{self.name}, {place}, column {name!r}: {found}")
 
-    def column(self, name: Hashable) -> pd.Series:
+    def column(self, name: Hashable) -> RawColumn:
         """Return a column by name; raise a ValueError that lists the columns if it does not exist."""
-        if str(name) in self.beside:
-            return self.beside[str(name)]
-        name = on_one_line(name)
-        if name not in self.frame.columns:
-            known = [*self.frame.columns, *self.beside]
-            raise ValueError(
-                f"{self.name}: there is no column {name!r}; {did_you_mean(name, known, 1)} columns are {_listed(known)}"
-            )
-        return self.frame[name]
+        key = str(name) if str(name) in self.beside else on_one_line(name)
+        if key not in self._columns:
+            if key not in self.beside and key not in self.frame.columns:
+                known = [*self.frame.columns, *self.beside]
+                raise ValueError(
+                    f"{self.name}: there is no column {key!r}; {did_you_mean(key, known, 1)} columns are {_listed(known)}"
+                )
+            self._columns[key] = RawColumn(self.beside[key] if key in self.beside else self.frame[key])
+        return self._columns[key]
 
     def named(self, words: Hashable | Collection[Hashable]) -> list[str]:
         """Resolve one or several column names, or texts that list them, separated by commas; all columns must exist."""
@@ -575,244 +522,88 @@ class Table:
             [part.strip() for part in word.split(",")] if isinstance(word, str) and not self.has(word) else [word]
             for word in several
         )
-        return [str(self.column(name).name) for names in parts for name in names if name != ""]
+        return [self.column(name).name for names in parts for name in names if name != ""]
 
-    def complete(self, name: str) -> pd.Series:
-        """Return a column of labels by name; raise a ValueError that names the first row without a label."""
+    def _labels(self, name: str) -> Shaped[np.ndarray, " n"]:
+        """A column of labels; raise a ValueError that names the first row without a label."""
         column = self.column(name)
-        missing = _missing(column)
-        if missing.any():
-            raise ValueError(
-                f"{self.name}, {self.place(int(missing.argmax()))}, column {name!r}: the label is missing "
-                f"(as in {missing.sum()} of {len(column)} rows); expected a label in every row"
-            )
-        return column
+        if column.missing.any():
+            found = f"the label is missing (as in {column.missing.sum()} of {len(column.cells)} rows)"
+            raise self._error(name, int(column.missing.argmax()), f"{found}; expected a label in every row")
+        return as_labels(column.cells)
 
-    def written(self, name: str) -> Written:
-        """A column as numbers, with what is written beside them; texts of dates are not numbers."""
-        import pandas as pd
-
-        if name not in self._written:
-            column = self.column(name)
-            if pd.api.types.is_numeric_dtype(column):
-                values = column.to_numpy(dtype=np.float64, na_value=np.nan)
-                self._written[name] = Written(values, np.zeros(len(column), dtype=bool))
-            else:
-                missing = _missing(column)
-                dates = self._holds_dates(name)
-                self._written[name] = read_numbers([str(cell).strip() for cell in column], missing, plain=dates)
-        return self._written[name]
-
-    def _written_as(self, name: str, unit: str, separator: str) -> Written:
-        """A column of new rows as numbers, with the unit and the separators of the fit."""
-        import pandas as pd
-
-        column = self.column(name)
-        is_typed = pd.api.types.is_numeric_dtype(column)
-        if is_typed and unit != "%":
-            return self.written(name)
-        texts = _texts(column) if is_typed else [str(cell).strip() for cell in column]
-        written = read_new_numbers(texts, _missing(column), unit, "" if is_typed else separator)
-        return written._replace(values=self.written(name).values) if is_typed else written
-
-    def numbers(self, name: str, kind: str | None = None) -> Float[np.ndarray, " n"]:
+    def _numbers(self, name: str, kind: str | None = None) -> Float[np.ndarray, " n"]:
         """Return a column as float64, converted as its kind requires; raise a ValueError if it contains text."""
-        column, written = self.column(name), self.written(name)
-        if written.is_text.any():  # in new rows; those of the fit have been checked
-            if written.obstacle is None:
-                row = int(written.is_text.argmax())
-                what = f"the text {str(column.iloc[row])!r}"
-                expected = "expected a number as in the data of the fit, or an empty cell if the value is missing"
-            else:
-                row, what, expected, _ = written.obstacle
-            raise ValueError(f"{self.name}, {self.place(row)}, column {name!r}: found {what}, {expected}")
-        values, wrong, expected = converted(kind, written.values)
+        column = self.column(name)
+        if column.has_text:  # in new rows; those of the fit have been checked
+            row, obstacle = column.row_of_text, column.written.obstacle
+            what = f"the text {str(column.cells.iloc[row])!r}"
+            expected = "expected a number as in the data of the fit, or an empty cell if the value is missing"
+            if obstacle is not None:
+                what, expected = obstacle.reason, obstacle.advice
+            raise self._error(name, row, f"found {what}, {expected}")
+        values, wrong, expected = converted(kind, column.written.values)
         if wrong is not None:
-            raise ValueError(
-                f"{self.name}, {self.place(wrong)}, column {name!r}: found {values[wrong]:g}, expected {expected}, "
-                f"because the column is taken as {kind}"
-            )
+            found = f"found {values[wrong]:g}, expected {expected}, because the column is taken as {kind}"
+            raise self._error(name, wrong, found)
         return values
 
-    def check_numbers(self, names: Iterable[str]) -> None:
+    def _check_numbers(self, names: Iterable[str]) -> None:
         """Raise a ValueError if any of the named columns contains text; it also mentions other columns of no use."""
-        text, useless = self._sorted_out(names)
+        text, useless = _sorted_out(map(self.column, names))
         if text:
-            raise ValueError(self._refers_to_text(text, useless))
+            first = text[0]
+            found = f"found the text {str(first.cells.iloc[first.row_of_text])!r}, expected a number. {_advice(text, useless)}"
+            raise self._error(first.name, first.row_of_text, found)
 
-    def _sorted_out(self, names: Iterable[str]) -> tuple[dict[str, int], dict[str, str]]:
-        """Columns that contain text -> a row where they do; and columns of numbers that are of no use -> why."""
-        text: dict[str, int] = {}
-        useless: dict[str, str] = {}
-        for name in names:
-            written = self.written(name)
-            if written.is_text.any():
-                text[name] = int(written.is_text.argmax()) if written.obstacle is None else written.obstacle.row
-            elif reason := useless_numbers(name, written.values):
-                useless[name] = reason
-        return text, useless
-
-    def kinds_of(self, kinds: Mapping[Any, str], features: Iterable[str]) -> dict[str, str]:
+    def _kinds_of(self, kinds: Mapping[Any, str], features: Iterable[str]) -> dict[str, str]:
         """Check kinds and complete them; raise a ValueError if a column or kind does not exist, or they do not match."""
         resolved, features = {}, set(features)
         for label, kind in kinds.items():
             column = self.column(label)
-            name = str(column.name)
+            name, written = column.name, column.written
             if name not in features:
                 raise ValueError(f"{self.name}: column {name!r} has a kind, {kind!r}, but is not used to find clusters")
-            written = self.written(name)
-            obstacle = written.obstacle
-            if obstacle is not None and kind not in ("category", "ordered") and not order_of(kind):
-                raise ValueError(
-                    f"{self.name}, {self.place(obstacle.row)}, column {name!r}: found {obstacle.reason}: {obstacle.advice}"
-                )
-            cells = None if written.is_text.any() else written.values[~np.isnan(written.values)]
+            if (obstacle := written.obstacle) is not None and kind not in ("category", "ordered") and not order_of(kind):
+                raise self._error(name, obstacle.row, f"found {obstacle.reason}: {obstacle.advice}")
+            cells = None if column.has_text else written.values[~np.isnan(written.values)]
             try:
-                resolved[name] = resolved_kind(name, kind, cells, _scale(column))
+                resolved[name] = resolved_kind(name, kind, cells, column.scale)
             except ValueError as error:
                 raise ValueError(f"{self.name}, {error}") from None
         return resolved
 
-    def levels_of(self, name: str, kind: str | None) -> tuple[str, ...]:
+    def _levels_of(self, name: str, kind: str | None) -> tuple[str, ...]:
         """The distinct values of a column that is treated as categorical, or its grades; empty for any other column."""
+        column = self.column(name)
         if kind is None:
-            return self._levels(name)
-        column, scale = self.column(name), order_of(kind)
-        if kind != "category" and not scale:
+            return column.levels
+        if kind != "category" and not order_of(kind):
             return ()
-        levels = tuple(_sorted_texts(column))
-        cells = int((~_missing(column)).sum())
+        levels = tuple(column.sorted_texts)
         if len(levels) < 2:
             raise ValueError(
                 f"{self.name}, column {name!r}: found {len(levels)} distinct value(s), expected several categories"
             )
-        if len(levels) > _most_levels(cells):
-            advice = "leave out --kinds or kinds= to take it for numbers" if not self.written(name).is_text.any() else "drop it"
+        if len(levels) > column.most_levels:
+            advice = "drop it" if column.has_text else "leave out --kinds or kinds= to take it for numbers"
             raise ValueError(
-                f"{self.name}, column {name!r}: found {len(levels)} distinct values in {cells} cells, such as "
+                f"{self.name}, column {name!r}: found {len(levels)} distinct values in {column.present} cells, such as "
                 f"{levels[0]!r} and {levels[1]!r}, expected categories of at least two rows on average: a category of its own "
                 f"for almost every row says nothing about clusters; group the values, or {advice}"
             )
-        return scale or levels
-
-    def _levels(self, name: str) -> tuple[str, ...]:
-        """The distinct texts of a column that is treated as categorical by itself; empty for any other column."""
-        import pandas as pd
-
-        column = self.column(name)
-        if _is_category(column):
-            return tuple(_sorted_texts(column))
-        if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
-            return ()
-        written, missing = self.written(name), _missing(column)
-        is_text = written.is_text
-        if self._holds_dates(name) or not is_text.any() or (is_text | missing).sum() < len(column):
-            return ()
-        if written.obstacle is not None and written.obstacle.is_certain:
-            return ()
-        levels = _sorted_texts(column)
-        return tuple(levels) if 2 <= len(levels) <= min(MOST_LEVELS, is_text.sum() // 2) else ()
+        return order_of(kind) or levels
 
     def _notes_on_categories(self, chosen: _Chosen) -> Iterator[str]:
         """Columns that are categories by themselves, although their cells look like numbers; and the other way round."""
-        import pandas as pd
-
         for name in (name for name in chosen.features if name not in chosen.kinds):
-            column, obstacle = self.column(name), self.written(name).obstacle
-            is_category = isinstance(column.dtype, pd.CategoricalDtype)
-            if name in chosen.levels and obstacle is not None and not is_category:
+            column, obstacle = self.column(name), self.column(name).written.obstacle
+            if name in chosen.levels and obstacle is not None and not column.has_categorical_type:
                 yield f"{name!r} is taken as a category because of {obstacle.reason}"
-            if name in chosen.numbers and is_category and len(_different(column)) > 2:
+            if name in chosen.numbers and column.has_categorical_type and len(column.distinct) > 2:
                 yield f"{name!r} is read as numbers, because almost every row would be a category of its own"
 
-    def plain(self, name: str, as_texts: bool = False) -> Shaped[np.ndarray, " n"]:
-        """A column as float64, or as texts that are empty where missing."""
-        column, written = self.column(name), self.written(name)
-        return np.where(_missing(column), "", _texts(column)) if as_texts or written.is_text.any() else written.values
-
-    def _is_unordered(self, name: str) -> bool:
-        """Whether the values of a column are categories by its type, which says nothing about their order."""
-        return _is_category(self.column(name)) and not _ordered_texts(self.column(name))
-
-    def _text_in_words(self, name: str) -> str:
-        """Why a column of text cannot be used, in a clause."""
-        written, cells = self.written(name), self.column(name)
-        if self._holds_dates(name):
-            return "dates or times"
-        if written.obstacle is not None:
-            return f"{written.obstacle.reason}; {written.obstacle.advice}"
-        if self._names_rows(name):
-            return "a different text in almost every row, perhaps the names of the rows"
-        first = str(cells.iloc[int(written.is_text.argmax())])
-        if len(_different(cells)) == 1:
-            return f"{first!r} in every row"
-        if (~np.isnan(written.values)).any():
-            return f"text beside numbers, such as {first!r}"
-        return f"{len(_different(cells))} different texts, such as {first!r}"
-
-    def _refers_to_text(self, rows: Mapping[str, int], useless: Mapping[str, str]) -> str:
-        """Error message about columns of text: location of the first text, and advice depending on the apparent content.
-
-        Columns of numbers that are of no use, and the reasons, are added, so that all can be left out at once.
-        """
-        names = [name for name in rows if self.written(name).obstacle is None and self._names_rows(name)]
-        dates = [name for name in rows if name not in names and self._holds_dates(name)]
-        obstacles = {name: why for name in rows if (why := self.written(name).obstacle)}
-        rest = [name for name in rows if name not in (*names, *dates, *obstacles)]
-        same = [name for name in rest if len(_different(self.column(name))) == 1]
-        rest = [name for name in rest if name not in same]
-        first, row = next(iter(rows.items()))
-        problem = f"{self.name}, {self.place(row)}, column {first!r}: found the text {str(self.frame[first].iloc[row])!r}"
-        parts = []
-        if names:
-            hint = f"(items={names[0]!r} or --items {shlex.quote(names[0])})"
-            parts.append(
-                f"{_listed(names)}: a different text in almost every row; if it names the rows, declare it {hint}; otherwise "
-                "drop it"
-            )
-        if dates:
-            few = next(filter(self._has_few_values, dates), None)
-            other = f", or take them as categories (--kinds {shlex.quote(f'{few}=category')})" if few else ""
-            parts.append(
-                f"{_listed(dates)}: dates or times; drop them or replace them by numbers, such as days since a start date"
-                f"{other}"
-            )
-        for name, (_, reason, advice, is_certain) in obstacles.items():
-            as_category = not is_certain and self._has_few_values(name)
-            other = f", or take its texts as categories (--kinds {shlex.quote(f'{name}=category')})" if as_category else ""
-            parts.append(f"{name!r}: {reason}; {advice}{other}")
-        if rest:
-            few = next(filter(self._has_few_values, rest), None)
-            option = shlex.quote(f"{few}=category")
-            as_such = f"if its values are categories, take it as such (--kinds {option}); " if few else ""
-            parts.append(
-                f"{_listed(rest)}: if the column contains the true labels, declare it with truth= or --truth; if it names the "
-                f"rows, with items= or --items; {as_such}otherwise drop it"
-            )
-        if reasons := {name: self._text_in_words(name) for name in same} | dict(useless):
-            parts.append("; ".join(f"{name!r}: {reason}" for name, reason in reasons.items()))
-        drop = ",".join([*rows, *useless])
-        return f"{problem}, expected a number. {'. '.join(parts)} (to drop all: --drop {shlex.quote(drop)})"
-
-    def _has_few_values(self, name: str) -> bool:
-        column = self.column(name)
-        return len(_different(column)) <= _most_levels(int((~_missing(column)).sum()))
-
-    def _names_rows(self, name: str) -> bool:
-        cells = self.column(name)
-        every = len(cells) > 2 and len(_different(cells)) > 0.9 * len(cells) and bool(self.written(name).is_text.all())
-        return every and not self._holds_dates(name)
-
-    def _holds_dates(self, name: str) -> bool:
-        import pandas as pd
-
-        cells = self.column(name)
-        if cells.dtype.kind in "mM" or isinstance(cells.dtype, pd.PeriodDtype):
-            return True
-        present = cells[~_missing(cells)][:20]
-        return len(present) > 0 and all(isinstance(cell, _TIMES) or DATE.match(str(cell).strip()) for cell in present)
-
-    def features(
+    def _features(
         self, names: Iterable[str], levels: Mapping[str, tuple[str, ...]], kinds: Mapping[Any, str]
     ) -> tuple[Float[np.ndarray, "n d"], tuple[str, ...]]:
         """Return the named columns as float64, converted to indicators or as their kinds require, and all names."""
@@ -823,7 +614,7 @@ class Table:
             if name in levels:
                 values += self._indicators(name, levels[name], kinds.get(name))
             else:
-                values.append(self.numbers(name, kinds.get(name)))
+                values.append(self._numbers(name, kinds.get(name)))
         twice = next((name for name, times in Counter(feature_names).items() if times > 1), None)
         if twice is not None:
             both = [name for name in names if twice in features_of(name, kinds.get(name), levels.get(name, ()))]
@@ -842,8 +633,9 @@ class Table:
         needed = dict.fromkeys(owner.get(name, name) for name in fitted.feature_names)
         for name in needed:
             if name not in levels or name in scales:
-                self._written[name] = self._written_as(name, fitted.units.get(name, ""), fitted.separators.get(name, ""))
-        X, names = self.features(needed, levels, fitted.kinds)
+                unit, separator = fitted.units.get(name, ""), fitted.separators.get(name, "")
+                self._columns[self.column(name).name] = self.column(name).read_as(unit, separator)
+        X, names = self._features(needed, levels, fitted.kinds)
         features = dict(zip(names, X.T, strict=True))
         for name in in_steps:
             features |= steps_of_grades(name, scales[name], features)
@@ -852,96 +644,118 @@ class Table:
     def _indicators(self, name: str, levels: tuple[str, ...], kind: str | None) -> list[Float[np.ndarray, " n"]]:
         """Indicators of the levels, 0 where the value is missing; of two levels, only the second, NaN where it is missing."""
         column = self.column(name)
-        texts, missing = _texts(column), _missing(column)
-        cells = self._grades(name, levels) if order_of(kind or "") else np.array(texts)
+        cells, missing = column.as_grades(levels) if order_of(kind or "") else np.array(column.texts), column.missing
         unknown = ~missing & ~np.isin(cells, levels)
         if unknown.any():
             row = int(unknown.argmax())
-            raise ValueError(
-                f"{self.name}, {self.place(row)}, column {name!r}: found {texts[row]!r}, "
-                f"expected one of {_listed(levels)}, or an empty cell if the value is missing"
-            )
+            expected = f"expected one of {_listed(levels)}, or an empty cell if the value is missing"
+            raise self._error(name, row, f"found {column.texts[row]!r}, {expected}")
         indicators = [((cells == level) & ~missing).astype(float) for level in levels]
         return [np.where(missing, np.nan, indicators[1])] if len(levels) == 2 else indicators
 
-    def _grades(self, name: str, scale: tuple[str, ...]) -> Shaped[np.ndarray, " n"]:
-        """The cells as grades of a scale: numbers without what stands beside them if the grades are numbers."""
-        values, cells = self.written(name).values, np.array(_texts(self.column(name)))
-        if not all(map(is_number, scale)):
-            return cells
-        return np.where(np.isin(cells, scale) | np.isnan(values), cells, [f"{value:.15g}" for value in values])
+
+def _sorted_out(columns: Iterable[RawColumn]) -> tuple[list[RawColumn], dict[str, str]]:
+    """Columns that contain text; and columns of numbers that are of no use -> why."""
+    text: list[RawColumn] = []
+    useless: dict[str, str] = {}
+    for column in columns:
+        if column.has_text:
+            text.append(column)
+        elif reason := useless_numbers(column.name, column.written.values):
+            useless[column.name] = reason
+    return text, useless
 
 
-def _most_levels(cells: int) -> int:
-    """Largest number of categories of so many cells."""
-    return max(FEW_LEVELS, cells // 2)
+def _advice(text: Sequence[RawColumn], useless: Mapping[str, str]) -> str:
+    """Advice about columns of text, depending on what they seem to contain.
+
+    Columns of numbers that are of no use, and the reasons, are added, so that all can be left out at once.
+    """
+    by_content: dict[str, list[RawColumn]] = {}
+    for column in text:
+        by_content.setdefault(column.content, []).append(column)
+
+    def as_category(columns: Iterable[RawColumn], sentence: str) -> str:
+        """The sentence with the option that takes the first column that has few values as a category; empty without any."""
+        few = next((column.name for column in columns if column.has_few_values), None)
+        return "" if few is None else sentence.format(f"--kinds {shlex.quote(f'{few}=category')}")
+
+    parts = []
+    if names := by_content.get("names"):
+        first = names[0].name
+        parts.append(
+            f"{_listed_columns(names)}: a different text in almost every row; if it names the rows, declare it "
+            f"(items={first!r} or --items {shlex.quote(first)}); otherwise drop it"
+        )
+    if dates := by_content.get("dates"):
+        other = as_category(dates, ", or take them as categories ({})")
+        parts.append(
+            f"{_listed_columns(dates)}: dates or times; drop them or replace them by numbers, such as days since a start date"
+            f"{other}"
+        )
+    for column in by_content.get("obstacle", ()):
+        certain = column.written.obstacle is not None and column.written.obstacle.is_certain
+        other = "" if certain else as_category([column], ", or take its texts as categories ({})")
+        parts.append(f"{column.name!r}: {column.in_words}{other}")
+    if rest := by_content.get("text"):
+        as_such = as_category(rest, "if its values are categories, take it as such ({}); ")
+        parts.append(
+            f"{_listed_columns(rest)}: if the column contains the true labels, declare it with truth= or --truth; if it names "
+            f"the rows, with items= or --items; {as_such}otherwise drop it"
+        )
+    if reasons := {column.name: column.in_words for column in by_content.get("same", ())} | dict(useless):
+        parts.append("; ".join(f"{name!r}: {reason}" for name, reason in reasons.items()))
+    drop = ",".join([*(column.name for column in text), *useless])
+    return f"{'. '.join(parts)} (to drop all: --drop {shlex.quote(drop)})"
 
 
-def _texts(column: pd.Series | pd.Index) -> list[str]:
-    """The cells as texts; whole numbers without decimals."""
-    import pandas as pd
-
-    if isinstance(column.dtype, pd.CategoricalDtype):  # whose whole numbers become floats where one is missing
-        texts = np.array([*_texts(column.dtype.categories), "nan"])
-        return [str(text) for text in texts[pd.Categorical(column).codes]]
-    if pd.api.types.is_integer_dtype(column):  # all digits, which identifiers may have more of than a float
-        return [str(cell) for cell in column]
-    if pd.api.types.is_numeric_dtype(column):
-        return [f"{value:.15g}" for value in column.to_numpy(dtype=np.float64, na_value=np.nan)]
-    return [str(cell).strip() for cell in column]
-
-
-def _different(column: pd.Series) -> set[str]:
-    """The distinct values of a column as texts; cells of a Parquet file or a DataFrame may be lists, which have no hash."""
-    return {text for text, absent in zip(_texts(column), _missing(column), strict=True) if not absent}
-
-
-def _sorted_texts(column: pd.Series) -> list[str]:
-    """The distinct values of a column as texts, numbers in their order, and those of an ordered type in that of the type."""
-    distinct = _different(column)
-    if grades := _ordered_texts(column):
-        return [grade for grade in grades if grade in distinct]
-    return sorted(distinct, key=lambda text: (float(text), text) if all(map(is_number, distinct)) else text)
-
-
-def _scale(column: pd.Series) -> tuple[str, ...]:
-    """The values of a column from low to high if its type or the values tell their order."""
-    return _ordered_texts(column) or ordered_scale(_sorted_texts(column))
-
-
-def _ordered_texts(column: pd.Series) -> tuple[str, ...]:
-    """All values of an ordered categorical type as texts, from low to high; empty for any other type."""
-    import pandas as pd
-
-    if not isinstance(column.dtype, pd.CategoricalDtype) or not column.dtype.ordered:
-        return ()
-    return tuple(dict.fromkeys(text for text in _texts(column.dtype.categories) if text.casefold() not in _MISSING))
-
-
-def _is_category(column: pd.Series) -> bool:
-    """Whether a column has a categorical type, and several values that repeat; truth values are 0 and 1."""
-    import pandas as pd
-
-    if not isinstance(column.dtype, pd.CategoricalDtype):
-        return False
-    of_truth = {str(value).casefold() for value in column.dtype.categories} <= {"true", "false"}
-    cells = int((~_missing(column)).sum())
-    return not of_truth and 2 <= len(_different(column)) <= min(cells - 1, _most_levels(cells))
-
-
-def _is_scale(column: pd.Series) -> bool:
-    """Whether a column is a category of an ordered type, whose grades can be written with < between them."""
-    grades = _ordered_texts(column)
-    return _is_category(column) and 0 < len(grades) <= MOST_GRADES and not any("<" in grade for grade in grades)
-
-
-def _cells(column: pd.Series) -> list[str]:
-    return [str(value).strip().casefold() for value in column]
-
-
-def _missing(column: pd.Series) -> Bool[np.ndarray, " n"]:
-    return column.isna().to_numpy() | np.array([cell in _MISSING for cell in _cells(column)])
+def _listed_columns(columns: Iterable[RawColumn]) -> str:
+    return _listed(column.name for column in columns)
 
 
 def _listed(names: Iterable[str]) -> str:
     return listed(map(repr, names), 30)
+
+
+def is_frame(X: Any) -> bool:
+    """Whether the data are a pandas or polars DataFrame."""
+    # asked last, because a lazy table would compute them
+    return (hasattr(X, "iloc") or hasattr(X, "to_pandas")) and hasattr(X, "columns")
+
+
+def rows_like(fitted: Dataset, X: Any, *, what: str = "new rows") -> Float[np.ndarray, "m d"]:
+    """Rows with the columns of the fitted data: those of a DataFrame are found by name, and converted.
+
+    Parameters
+    ----------
+    fitted
+        The fitted data.
+    X
+        A DataFrame; or an array, (m, d), if an array was fitted, with the same columns, or no column was converted.
+    what
+        What the rows are, for messages.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a column is missing, a value does not suit it, or an array has converted columns or another number of columns.
+    """
+    if is_frame(X):
+        return columns_of_frame(X, fitted)
+    converted, known = [*fitted.levels, *fitted.kinds], {*fitted.source_columns, *fitted.others}
+    if converted or fitted.others:
+        import pandas as pd
+
+        rows = as_matrix(X, name="X")
+        numbered = [f"x{j}" for j in range(rows.shape[1])]  # as those of the array that was fitted
+        if known == set(numbered):
+            return columns_of_frame(pd.DataFrame(rows, columns=numbered), fitted)
+    if converted:
+        raise TypeError(
+            f"{what} must be a DataFrame, because the column {converted[0]!r} of the data was converted, but they are "
+            f"of the type {type(X).__name__}"
+        )
+    rows = as_matrix(X, name="X")
+    if rows.shape[1] != fitted.X.shape[1]:
+        raise ValueError(f"X has {rows.shape[1]} columns, but {fitted.X.shape[1]} were fitted")
+    return rows

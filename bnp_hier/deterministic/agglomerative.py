@@ -18,10 +18,9 @@ from bnp_hier.deterministic.agglomeration.conga_lines import conga_line_merges
 from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
 from bnp_hier.deterministic.agglomeration.leaves import Merges, row_leaves
 from bnp_hier.deterministic.agglomeration.tree_evidence import evidence_of
-from bnp_hier.deterministic.alternation import learn
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, log_joint_objective
-from bnp_hier.deterministic.learned_starts import starting_hyperparameters
+from bnp_hier.deterministic.learned_hyperparameters import learn, starting_hyperparameters
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
@@ -113,6 +112,17 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
     Notes
     -----
     Kurihara & Welling (2009), section 7. The search is greedy: use it for the tree rather than for the number of clusters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> model = partial(bnp.models.dpm, component=component)
+    >>> fit = bnp.AgglomerativeBayesianClustering(model).fit([[0.0], [0.2], [0.1], [6.0], [6.1]])
+    >>> fit.labels_, fit.free_energies_.round(1)
+    (array([0, 0, 0, 1, 1]), array([18.8, 16.2, 15.4, 13.8, 29.7]))
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

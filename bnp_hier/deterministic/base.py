@@ -20,9 +20,10 @@ from sklearn.utils.validation import check_is_fitted
 from bnp_hier.capabilities import EvidenceBound
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.completion import LEAST_RISE, first_imputation, refined_imputation
-from bnp_hier.deterministic.fit_warnings import warn_of_edges, warn_of_one_cluster
-from bnp_hier.deterministic.input_validation import input_rows
-from bnp_hier.deterministic.lazy_predictions import lazy_on_dask
+from bnp_hier.deterministic.learned_hyperparameters import warn_of_edges, warn_of_one_cluster
+from bnp_hier.deterministic.row_sources.input_validation import input_rows
+from bnp_hier.deterministic.row_sources.lazy_predictions import lazy_on_dask
+from bnp_hier.distributions.seating import GibbsTypePrior, Prior, TabulatedPrior, log_seating
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
@@ -30,7 +31,6 @@ from bnp_hier.models import MixtureModel, dpm
 from bnp_hier.partitions.clusters import joint_and_statistics, log_predictives
 from bnp_hier.partitions.imputation import Imputation
 from bnp_hier.partitions.scoring import check_log_weights
-from bnp_hier.partitions.seating import Prior, log_seating
 from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.compilation_cache import keep_programs
 from bnp_hier.utils.deadlines import current_deadline
@@ -100,7 +100,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         self.labels_ = np.asarray(labels, dtype=np.int64)
         self.counts_ = np.bincount(self.labels_)
         self.n_clusters_ = len(self.counts_)
-        prior = Prior(self.concentration_, self.discount_)
+        prior = values.prior
         self.log_joint_, self.statistics_ = joint_and_statistics(self.component_, np.asarray(values.X), self.labels_, prior)
         if np.isnan(self.log_joint_):
             marginals = np.asarray(self.component_.log_marginal(jax.tree.map(jnp.asarray, self.statistics_)))
@@ -129,9 +129,21 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         values = problem.values
         self._max_clusters_ = problem.sites.max_clusters
         self.component_ = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), values.component)
-        self.concentration_, self.discount_ = float(values.concentration), float(values.discount)
+        prior = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), values.prior)
+        self.discount_ = float(np.asarray(prior.discount))
+        if isinstance(prior, Prior):
+            self.concentration_ = float(np.asarray(prior.concentration))
+        else:
+            self._log_one, self._log_opens = prior.log_one, prior.log_opens
         self.hyperparameters_ = {name: np.asarray(value)[()] for name, value in problem.hyperparameters.items()}
         return values
+
+    @property
+    def _prior(self) -> GibbsTypePrior:
+        """The partition prior at the fitted hyperparameters."""
+        if hasattr(self, "concentration_"):
+            return Prior(self.concentration_, self.discount_)
+        return TabulatedPrior(self.discount_, self._log_one, self._log_opens)
 
     def _new_rows(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self, "counts_")
@@ -256,7 +268,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
 
     def _log_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         matrix = self._new_rows(X)
-        prior = Prior(self.concentration_, self.discount_)
+        prior = self._prior.of_a_further_item
         weights = log_seating(self.counts_.astype(float), prior, float(self._max_clusters_ or np.inf))
         with double_precision(), blas_on_one_core():
             densities = log_predictives(self.component_, self.statistics_, matrix, int(self.counts_.sum()))

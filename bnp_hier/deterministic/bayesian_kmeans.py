@@ -13,22 +13,21 @@ from jaxtyping import Array, Float, Int
 from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import Component
-from bnp_hier.deterministic.alternation import learn
 from bnp_hier.deterministic.hard_assignment.assignment import Assigner, DenseAssigner, Scores, WeightedAssigner
 from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, free_energy, log_joint_objective
 from bnp_hier.deterministic.hard_assignment.kd_tree import AutoAssigner, KDTreeAssigner
 from bnp_hier.deterministic.hard_assignment.source_assigner import SourceAssigner
 from bnp_hier.deterministic.hard_assignment.splits import Clusters, SplitMergeSearch, seeded, slots_for, sum_by_label
-from bnp_hier.deterministic.learned_starts import starting_hyperparameters
+from bnp_hier.deterministic.learned_hyperparameters import learn, starting_hyperparameters
 from bnp_hier.deterministic.row_sources.protocol import RowSource
 from bnp_hier.deterministic.row_sources.sampling import SKETCH, RowSample, size_of
 from bnp_hier.deterministic.streaming import StreamingClustering
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.models import dpm
 from bnp_hier.partitions.search import descend
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.labels import canonical_labels
 from bnp_hier.utils.options import RANDOM_STATE, WholeNumber, require_count
 from bnp_hier.utils.randomness import random_generators
@@ -139,6 +138,17 @@ class BayesianKMeans(StreamingClustering):
     Kurihara & Welling (2009). Their split criterion (Eq. 47) is infinite as printed. The corrected form used here is a
     divergence from the rows' empirical density, with the predictive density in place of the density at the mean parameters,
     which is not available for every family.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> model = partial(bnp.models.dpm, component=component)
+    >>> fit = bnp.BayesianKMeans(model).fit([[0.0], [0.2], [0.1], [6.0], [6.1]])
+    >>> fit.labels_, round(fit.free_energy_, 2)
+    (array([0, 0, 0, 1, 1]), 13.77)
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

@@ -24,10 +24,9 @@ from bnp_hier.deterministic.agglomeration.tree_evidence import (
     statistics_of_nodes,
 )
 from bnp_hier.deterministic.agglomeration.tree_search import FULL_GAIN, ratio_inside_clusters, search
-from bnp_hier.deterministic.alternation import alternate, learn
 from bnp_hier.deterministic.base import DeterministicClustering
-from bnp_hier.deterministic.lazy_predictions import lazy_on_dask
-from bnp_hier.deterministic.learned_starts import starting_hyperparameters
+from bnp_hier.deterministic.learned_hyperparameters import alternate, learn, starting_hyperparameters
+from bnp_hier.deterministic.row_sources.lazy_predictions import lazy_on_dask
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model

@@ -24,11 +24,11 @@ from bnp_hier.deterministic.hard_assignment.penalized_means import (
     next_centers,
     pass_over,
 )
-from bnp_hier.deterministic.input_validation import input_rows
-from bnp_hier.deterministic.late_labels import LateLabels
-from bnp_hier.deterministic.lazy_predictions import lazy_on_dask
 from bnp_hier.deterministic.row_sources.appearance import in_order_of_appearance
 from bnp_hier.deterministic.row_sources.detection import row_source
+from bnp_hier.deterministic.row_sources.input_validation import input_rows
+from bnp_hier.deterministic.row_sources.late_labels import LateLabels
+from bnp_hier.deterministic.row_sources.lazy_predictions import lazy_on_dask
 from bnp_hier.deterministic.row_sources.protocol import RowSource
 from bnp_hier.deterministic.row_sources.sampling import SAMPLE, SKETCH, RowSample, named_rows, size_of
 from bnp_hier.utils.blas_threads import blas_on_one_core

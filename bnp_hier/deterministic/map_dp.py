@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
@@ -13,21 +13,20 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from sklearn.utils._param_validation import StrOptions
 
-from bnp_hier.deterministic.alternation import Objective, by_gradient, labels_and_slots, learn
-from bnp_hier.deterministic.hard_assignment.free_energies import log_joint_objective
+from bnp_hier.deterministic.hard_assignment.free_energies import labels_and_slots, log_joint_objective
 from bnp_hier.deterministic.hard_assignment.source_seating import SeatedRows, SourceSeating
 from bnp_hier.deterministic.hard_assignment.splits import seeded, spaces_of
-from bnp_hier.deterministic.learned_starts import starting_hyperparameters
+from bnp_hier.deterministic.learned_hyperparameters import learn, starting_hyperparameters
 from bnp_hier.deterministic.row_sources.protocol import RowSource
 from bnp_hier.deterministic.row_sources.sampling import SKETCH, RowSample, size_of
 from bnp_hier.deterministic.streaming import StreamingClustering
+from bnp_hier.distributions.seating import process_of
 from bnp_hier.inspection.collapsed import MixtureValues
-from bnp_hier.inspection.problem import Problem
+from bnp_hier.inspection.problem import Objective, Problem, by_gradient
 from bnp_hier.inspection.trace import Model
 from bnp_hier.models import dpm
 from bnp_hier.partitions.leave_one_out import leave_one_out_densities
 from bnp_hier.partitions.search import descend
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.deadlines import current_deadline
 from bnp_hier.utils.labels import canonical_labels
 from bnp_hier.utils.options import RANDOM_STATE, WholeNumber
@@ -71,8 +70,14 @@ class _Found(NamedTuple):
 def _log_leave_one_out(
     values: MixtureValues, labels: Int[Array, " n"], table: Float[Array, " slots"], limit: float
 ) -> Float[Array, ""]:
-    prior = Prior(values.concentration, values.discount)
+    prior = values.process
     return leave_one_out_densities(values.component, jnp.asarray(values.X), labels, prior, table.shape[0], limit).sum()
+
+
+@lru_cache(maxsize=64)
+def _leave_one_out_objective(limit: float) -> Callable[..., Float[Array, ""]]:
+    """The same function for the same limit, so that later problems need not trace it again."""
+    return partial(_log_leave_one_out, limit=limit)
 
 
 class MAPDP(StreamingClustering):
@@ -133,8 +138,8 @@ class MAPDP(StreamingClustering):
 
     Notes
     -----
-    The objective as printed in the paper (its Eq. 4) can increase; the quantity that never increases is
-    −log p(X, partition), whose negative is reported here.
+    Raykov, Boukouvalas & Little (2014), Algorithm 1. The objective as printed there (Eq. 4) can increase; the quantity that
+    never increases is −log p(X, partition), whose negative is reported here.
 
     A table that is read in parts is first searched on a sample of 8,192 rows. Then at most 10 passes are made over all rows. In
     a pass, every row chooses the cluster for which seating weight × predictive density is largest, given all rows in their
@@ -146,7 +151,7 @@ class MAPDP(StreamingClustering):
     Examples
     --------
     >>> import numpy as np
-    >>> from functools import partial
+    >>> from functools import lru_cache, partial
     >>> import bnp_hier as bnp
     >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
     >>> bnp.MAPDP(partial(bnp.models.dpm, component=component)).fit([[0.0], [0.2], [0.1], [6.0], [6.1]]).labels_
@@ -206,7 +211,7 @@ class MAPDP(StreamingClustering):
 
         most = problem.sites.max_clusters or np.inf  # not n, for which another program would be compiled
         objective: Objective[_Found] = (
-            by_gradient(problem, partial(_log_leave_one_out, limit=most), labels_and_slots)
+            by_gradient(problem, _leave_one_out_objective(most), labels_and_slots)
             if self.optimize == "leave_one_out"
             else log_joint_objective(problem, "dp")
         )
@@ -240,7 +245,7 @@ class MAPDP(StreamingClustering):
             raise ValueError("initial labels need rows in memory, but X is read in parts; use one of the named initialisations")
 
     def _fit_source(self, source: RowSource, sample: RowSample, problem: Problem) -> None:
-        prior = Prior(self.concentration_, self.discount_)
+        prior = process_of(self._prior)
         seating = SourceSeating(self.component_, prior, source, problem.sites.max_clusters or sample.n_rows)
         stats, counts, share = self.statistics_, self.counts_.astype(float), sample.n_rows / self.n_seen_
         trace: list[float] = []

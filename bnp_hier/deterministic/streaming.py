@@ -14,14 +14,14 @@ from jaxtyping import Float, Int
 
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.base import DeterministicClustering
-from bnp_hier.deterministic.late_labels import LateLabels
 from bnp_hier.deterministic.row_sources.detection import row_source
+from bnp_hier.deterministic.row_sources.late_labels import LateLabels
 from bnp_hier.deterministic.row_sources.protocol import RowSource
 from bnp_hier.deterministic.row_sources.sampling import SAMPLE, SKETCH, RowSample, named_rows, size_of
+from bnp_hier.distributions.seating import process_of
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.partitions.clusters import joint_of_clusters
 from bnp_hier.partitions.incremental import seat_in_turn
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.options import require_count
@@ -178,7 +178,7 @@ class StreamingClustering(LateLabels, DeterministicClustering):
         return self._reread is not None or (self._labels is not None and len(self._labels) == self.n_seen_)
 
     def _take_in(self, X: Float[np.ndarray, "m d"], refinements: int) -> None:
-        prior = Prior(self.concentration_, self.discount_)
+        prior = process_of(self._prior)
         # a max_clusters declared by the model is part of the model
         limit = self._max_clusters_ or self.n_seen_ + len(X)
         clusters: tuple[Any, np.ndarray] = (self.statistics_, self.counts_.astype(float))
@@ -190,7 +190,7 @@ class StreamingClustering(LateLabels, DeterministicClustering):
         self.counts_ = np.asarray(counts)[order].astype(np.int64)
         self.n_clusters_ = len(order)
         self.statistics_ = jax.tree.map(lambda leaf: np.asarray(leaf)[order], stats)
-        prior = Prior(self.concentration_, self.discount_)
+        prior = process_of(self._prior)
         self.log_joint_ = joint_of_clusters(self.component_, self.statistics_, self.counts_, prior)
         if np.isnan(self.log_joint_):
             raise ValueError(

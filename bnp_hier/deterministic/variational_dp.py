@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any, ClassVar, NamedTuple, get_args
 
 import jax
@@ -17,9 +17,8 @@ from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.alternation import Objective, by_gradient, learn
 from bnp_hier.deterministic.base import DeterministicClustering
-from bnp_hier.deterministic.learned_starts import starting_hyperparameters
+from bnp_hier.deterministic.learned_hyperparameters import learn, starting_hyperparameters
 from bnp_hier.deterministic.variational.responsibilities import (
     Inference,
     expected_weights,
@@ -28,7 +27,7 @@ from bnp_hier.deterministic.variational.responsibilities import (
     log_stick_pieces,
 )
 from bnp_hier.inspection.collapsed import MixtureValues
-from bnp_hier.inspection.problem import Problem
+from bnp_hier.inspection.problem import Objective, Problem, by_gradient
 from bnp_hier.inspection.trace import Model
 from bnp_hier.models import dpm
 from bnp_hier.partitions.incomplete_rows import log_densities_of_observed
@@ -217,6 +216,12 @@ def _bound_at(inference: Inference, values: MixtureValues, responsibilities: Flo
     return lower_bound(values.component, rows, responsibilities, values.concentration, inference)
 
 
+@lru_cache(maxsize=64)
+def _objective(inference: Inference) -> Callable[..., Float[Array, ""]]:
+    """The same function for the same inference, so that later problems need not trace it again."""
+    return partial(_bound_at, inference)
+
+
 class VariationalDP(DeterministicClustering):
     """Variational inference for a Dirichlet-process mixture truncated at K components.
 
@@ -300,6 +305,17 @@ class VariationalDP(DeterministicClustering):
     assign labels to the K₊ non-empty components. A q concentrated on one of these labellings misses the others, so its bound
     can be lower, by up to the log of this number, than a bound on the sum over partitions. Stick-breaking breaks the symmetry;
     its components are kept in the order that is best for the bound.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> model = partial(bnp.models.dpm, component=component)
+    >>> fit = bnp.VariationalDP(model, truncation=4).fit([[0.0], [0.2], [0.1], [6.0], [6.1]])
+    >>> fit.labels_, fit.responsibilities_.shape, round(fit.log_evidence_bound_, 2)
+    (array([0, 0, 0, 1, 1]), (5, 4), -14.86)
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -359,7 +375,7 @@ class VariationalDP(DeterministicClustering):
             return jax.tree.map(lambda leaf: np.asarray(leaf)[0], found)
 
         objective: Objective[_Ascent] = by_gradient(
-            problem, partial(_bound_at, self._inference), lambda fit: (padded(fit.responsibilities, 0.0),)
+            problem, _objective(self._inference), lambda fit: (padded(fit.responsibilities, 0.0),)
         )
         rounds = self._rounds(problem)
         rng = random_generators(self.random_state)[0]
@@ -439,7 +455,8 @@ class VariationalDP(DeterministicClustering):
                 seen = lambda rows: log_densities_of_observed(self.component_, self._soft_stats_, rows)  # noqa: E731
                 parts[incomplete] = in_chunks(seen, matrix[incomplete]) + np.log(self.weights_)
         others = np.delete(parts, self.label_components_, axis=1)
-        rest = np.logaddexp.reduce(others, axis=1, initial=-np.inf)
+        with np.errstate(invalid="ignore"):  # the check below names the row
+            rest = np.logaddexp.reduce(others, axis=1, initial=-np.inf)
         return check_log_weights(np.column_stack([parts[:, self.label_components_], rest]), matrix)
 
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
 from bnp_hier.components.special import log_gamma_ratio
-from bnp_hier.distributions.model_draws import RememberedDraws
+from bnp_hier.distributions.partition_prior import PartitionPrior, cluster_counts
 from bnp_hier.native.availability import ffi_available
 from bnp_hier.utils.arrays import is_traced
 
@@ -24,15 +25,11 @@ __all__ = [
     "cluster_counts",
     "log_cluster_priors",
     "log_partition_prior",
+    "log_v_of_pitman_yor",
+    "seat_all",
+    "seat_by_weights",
     "seat_customers",
 ]
-
-
-def cluster_counts(labels: Int[Array, "... n"], size: int) -> Int[Array, "... k"]:
-    """Number of items with each of the labels 0, ..., size − 1."""
-    flat = labels.reshape(-1, labels.shape[-1])
-    counts = jax.vmap(lambda row: jax.ops.segment_sum(jnp.ones_like(row), row, size))(flat)
-    return counts.reshape(*labels.shape[:-1], size)
 
 
 def log_partition_prior(
@@ -64,8 +61,10 @@ def log_cluster_priors(
     return opening + sizes
 
 
-class ChineseRestaurantProcess(RememberedDraws):
-    """Distribution of a partition of `size` items, as a vector of cluster labels.
+class ChineseRestaurantProcess(PartitionPrior):
+    """Distribution of a partition of `size` items, as a vector of cluster labels: Dirichlet or Pitman-Yor process.
+
+    Gibbs type with V(n, k) = Π_{l=1}^{k−1} (α + lδ) / (α + 1)_{n−1}.
 
     Parameters
     ----------
@@ -87,6 +86,8 @@ class ChineseRestaurantProcess(RememberedDraws):
 
     Notes
     -----
+    See Pitman & Yor (1997) for the process with a discount.
+
     Draws are labelled in order of appearance (item 0 has label 0, the first item in another cluster has label 1, ...).
     `log_prob` is the log probability of the partition that the labels describe, however its clusters are numbered; the
     probabilities of all partitions (not of all label vectors) sum to one. Labels lie in 0, ..., n − 1. Draws follow the
@@ -102,9 +103,7 @@ class ChineseRestaurantProcess(RememberedDraws):
     """
 
     arg_constraints = {"concentration": constraints.real, "discount": constraints.unit_interval}
-    pytree_data_fields = ("concentration", "discount")
-    pytree_aux_fields = ("size", "max_clusters")
-    reparametrized_params: list[str] = []
+    pytree_data_fields = ("concentration",)
 
     def __init__(
         self,
@@ -115,12 +114,6 @@ class ChineseRestaurantProcess(RememberedDraws):
         *,
         validate_args: bool | None = None,
     ) -> None:
-        if size != int(size) or size < 1:
-            raise ValueError(f"ChineseRestaurantProcess: size must be a whole number of at least 1, but it is {size}")
-        if max_clusters is not None and (max_clusters != int(max_clusters) or max_clusters < 1):
-            raise ValueError(
-                f"ChineseRestaurantProcess: max_clusters must be a whole number of at least 1, but it is {max_clusters}"
-            )
         if not is_traced(concentration, discount):
             d, c = np.asarray(discount), np.asarray(concentration)
             if not ((d >= 0) & (d < 1)).all():
@@ -129,15 +122,18 @@ class ChineseRestaurantProcess(RememberedDraws):
                 raise ValueError(f"ChineseRestaurantProcess: concentration must exceed {0.0 - np.min(d):g}, but it is {c}")
             if not np.isfinite(c).all():
                 raise ValueError(f"ChineseRestaurantProcess: concentration must be finite, but it is {c}")
-        self.concentration, self.discount = concentration, discount
-        self.size, self.max_clusters = int(size), max_clusters
+        self.concentration = concentration
         batch = jnp.broadcast_shapes(jnp.shape(concentration), jnp.shape(discount))
-        super().__init__(batch_shape=batch, event_shape=(self.size,), validate_args=validate_args)
+        super().__init__(size, discount, max_clusters, batch_shape=batch, validate_args=validate_args)
 
-    @constraints.dependent_property(is_discrete=True, event_dim=1)
-    def support(self) -> Any:
-        """Label vectors with entries 0, ..., n − 1."""
-        return constraints.independent(constraints.integer_interval(0, self.size - 1), 1)
+    def log_v(self, n: ArrayLike, clusters: ArrayLike) -> Float[Array, "..."]:
+        """Log V(n, k); see `PartitionPrior.log_v`."""
+        return log_v_of_pitman_yor(n, clusters, self.concentration, self.discount)
+
+    def log_open(self, n: ArrayLike, clusters: ArrayLike) -> Float[Array, "..."]:
+        """Log (α + kδ), whatever n is; see `PartitionPrior.log_open`."""
+        k = jnp.asarray(clusters, jnp.result_type(float))
+        return jnp.log(jnp.asarray(self.concentration, k.dtype) + k * jnp.asarray(self.discount, k.dtype))
 
     @validate_sample
     def log_prob(self, value: Int[Array | np.ndarray, "... n"]) -> Float[Array, "..."]:
@@ -152,41 +148,74 @@ class ChineseRestaurantProcess(RememberedDraws):
         """Draw partitions by seating one customer at a time, labelled in order of appearance."""
         assert key is not None
         shape = (*sample_shape, *self.batch_shape)
-        alpha = jnp.broadcast_to(jnp.asarray(self.concentration, jnp.result_type(float)), shape).reshape(-1)
-        discount = jnp.broadcast_to(jnp.asarray(self.discount, alpha.dtype), shape).reshape(-1)
-        slots = self.size if self.max_clusters is None else min(self.size, self.max_clusters)
-        return _seat_all(key, alpha, discount, self.size, slots).reshape(*shape, self.size)
+        alpha = jnp.broadcast_to(jnp.asarray(self.concentration, jnp.result_type(float)), shape)
+        discount = jnp.broadcast_to(jnp.asarray(self.discount, alpha.dtype), shape)
+        return seat_all(key, alpha, discount, self.size, self._most)
 
 
-@partial(jax.jit, static_argnames=("size", "slots"))
+def log_v_of_pitman_yor(n: ArrayLike, clusters: Any, concentration: Any, discount: Any) -> Float[Array, "..."]:
+    """Log V(n, k) of a Pitman-Yor process (nats)."""
+    alpha, d = (jnp.asarray(value, jnp.result_type(float)) for value in (concentration, discount))
+    k = jnp.asarray(clusters, alpha.dtype)
+    step = jnp.where(d > 0, d, 1.0)
+    # (α + δ)(α + 2δ)... in k − 1 factors; where(...) keeps the other branch finite
+    pitman_yor = (k - 1.0) * jnp.log(step) + log_gamma_ratio(jnp.where(d > 0, alpha / step, 0.0) + 1.0, k - 1.0)
+    dirichlet = (k - 1.0) * jnp.log(jnp.where(d > 0, 1.0, alpha))
+    openings, count = jnp.where(d > 0, pitman_yor, dirichlet), jnp.asarray(n, alpha.dtype)
+    return jnp.where(k <= count, openings - log_gamma_ratio(alpha + 1.0, count - 1.0), -jnp.inf)
+
+
+def seat_all(
+    key: Array, concentration: Float[Array, "*b"], discount: Float[Array, "*b"], size: int, slots: ArrayLike
+) -> Int[Array, "*b n"]:
+    """Draw one partition per pair of parameters, into at most `slots` clusters each."""
+    room = slots if isinstance(slots, int) else size
+    parameters = (jnp.broadcast_to(each, concentration.shape).reshape(-1) for each in (concentration, discount, slots))
+    return _seat_all(key, *parameters, size, room).reshape(*concentration.shape, size)
+
+
+@partial(jax.jit, static_argnames=("size", "room"))
 def _seat_all(
-    key: Array, concentration: Float[Array, " b"], discount: Float[Array, " b"], size: int, slots: int
+    key: Array, concentration: Float[Array, " b"], discount: Float[Array, " b"], slots: Int[Array, " b"], size: int, room: int
 ) -> Int[Array, "b n"]:
     """Draw one partition per pair of parameters."""
     uniforms = jax.random.uniform(key, (concentration.shape[0], size), concentration.dtype)
-    return jax.vmap(partial(seat_customers, slots=slots))(uniforms, concentration, discount)
+    return jax.vmap(partial(seat_customers, room=room))(uniforms, concentration, discount, slots)
 
 
-def seat_customers(uniforms: Float[Array, " n"], concentration: ArrayLike, discount: ArrayLike, slots: int) -> Int[Array, " n"]:
+def seat_customers(
+    uniforms: Float[Array, " n"], concentration: ArrayLike, discount: ArrayLike, slots: ArrayLike, room: int | None = None
+) -> Int[Array, " n"]:
     """Seat one customer at a time, by inversion of the uniform draws; tables are numbered in order of appearance.
 
-    If `slots` tables are occupied, customers join these in proportion to their weights.
+    If `slots` tables are occupied, customers join these in proportion to their weights. `room`, at least `slots`, is the number
+    of tables for which XLA reserves memory; None for one per customer.
     """
     alpha, d = (jnp.asarray(value, uniforms.dtype) for value in (concentration, discount))
     if ffi_available():
         from bnp_hier.native.starts import SEAT_ALL
 
         shape = jax.ShapeDtypeStruct(uniforms.shape, jnp.result_type(int))
-        return SEAT_ALL.ffi_call([shape], uniforms, jnp.stack([alpha, d]), np.array(slots))[0]
+        return SEAT_ALL.ffi_call([shape], uniforms, jnp.stack([alpha, d]), jnp.asarray(slots))[0]
+
+    opening = lambda tables: alpha + tables.astype(d.dtype) * d  # noqa: E731
+    return seat_by_weights(uniforms, d, opening, slots, room or len(uniforms))
+
+
+def seat_by_weights(
+    uniforms: Float[Array, " n"], discount: ArrayLike, opening: Callable[[Array], Array], slots: ArrayLike, room: int
+) -> Int[Array, " n"]:
+    """Seat one customer at a time; `opening` computes the weight of a new table from the number of occupied ones."""
+    d = jnp.asarray(discount, uniforms.dtype)
 
     def seat(counts: Array, uniform: Array) -> tuple[Array, Array]:
         occupied = counts > 0
         tables = occupied.sum()
-        opens = jnp.arange(slots) == tables
+        opens = (jnp.arange(len(counts)) == tables) & (tables < slots)
         # the first customer always opens a table
-        opening = jnp.where(tables > 0, alpha + tables.astype(d.dtype) * d, 1.0)
-        cumulative = jnp.cumsum(jnp.where(occupied, counts - d, jnp.where(opens, opening, 0.0)))
+        new = jnp.where(tables > 0, opening(jnp.maximum(tables, 1)), 1.0)
+        cumulative = jnp.cumsum(jnp.where(occupied, counts - d, jnp.where(opens, new, 0.0)))
         label = (cumulative <= uniform * cumulative[-1]).sum()
         return counts.at[label].add(1.0), label.astype(int)
 
-    return jax.lax.scan(seat, jnp.zeros(slots, uniforms.dtype), uniforms)[1]
+    return jax.lax.scan(seat, jnp.zeros(room, uniforms.dtype), uniforms)[1]

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jaxtyping import Array, Float
-from numpyro.distributions import biject_to
+from jaxtyping import Float
 from scipy.optimize import brentq
 from scipy.special import digamma, gammaln
 
-from bnp_hier.utils.jax_settings import double_precision
+from bnp_hier.distributions.chinese_restaurant import ChineseRestaurantProcess
+from bnp_hier.distributions.integrated_concentration import IntegratedConcentration
 
 __all__ = ["concentration_for", "mean_clusters", "prior_clusters"]
-
-UNSEEN = 1e-14
-"""Total probability, divided by √n, below which larger numbers of clusters are ignored."""
-
-
-NODES = 129
-"""Values of a concentration that has a prior, evenly spaced on an unconstrained scale."""
-
-NEGLIGIBLE = 37.0
-"""Log density (nats) by which a value lies below the mode from which on it is left out."""
 
 
 def _check(n: int, discount: float, concentration: float = 1.0) -> None:
@@ -62,9 +49,9 @@ def mean_clusters(alpha: float, n: int, discount: float) -> float:
 def prior_clusters(concentration: float | dist.Distribution, n: int, discount: float = 0.0) -> Float[np.ndarray, " n1"]:
     """Compute the prior distribution of the number of clusters among n items.
 
-    The recursion P_{i+1}(k) = P_i(k) (i − kδ)/(i + α) + P_i(k − 1) (α + (k − 1)δ)/(i + α) sums only positive terms. The result
-    is exact up to rounding, except that large numbers of clusters with a total probability below 1e-14 √n are set to 0. With a
-    prior on α, it is averaged over this prior by the trapezoidal rule, on the scale on which the prior is unconstrained.
+    The result is exact up to rounding, except that large numbers of clusters with a total probability below 1e-14 √n are set to
+    0; a prior on α is integrated out by quadrature. For other priors of partitions, see
+    `PartitionPrior.cluster_number_probabilities`.
 
     Parameters
     ----------
@@ -95,55 +82,11 @@ def prior_clusters(concentration: float | dist.Distribution, n: int, discount: f
     >>> prior_clusters(dist.Gamma(2.0, 4.0), 4).round(3)
     array([0.   , 0.518, 0.356, 0.112, 0.015])
     """
-    slots = min(64, n)
-    with double_precision():
-        values, weights = _nodes(concentration, n, discount)
-        while True:
-            found = weights @ np.asarray(_recursion(values, np.float64(discount), np.asarray(n), np.zeros(slots)))
-            if slots == n or 1.0 - found.sum() < UNSEEN * max(1.0, n**0.5):
-                break
-            slots = min(4 * slots, n)
-    return np.concatenate([[0.0], found, np.zeros(n - slots)])
-
-
-def _nodes(
-    concentration: float | dist.Distribution, n: int, discount: float
-) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"]]:
-    """Values of the concentration and their weights, after checks of all arguments."""
-    if not isinstance(concentration, dist.Distribution):
-        _check(n, discount, concentration)
-        return np.array([concentration], dtype=np.float64), np.ones(1)
-    _check(n, discount)
-    support = concentration.support
-    if concentration.batch_shape or concentration.event_shape or support is None or support.is_discrete:
-        raise ValueError(f"the prior of the concentration must be a continuous distribution of one number, not {concentration}")
-    transform, low, high = biject_to(support), -40.0, 40.0
-    for _ in range(4):  # closer and closer around the values that matter
-        u = np.linspace(low, high, NODES)
-        values = np.asarray(transform(jnp.asarray(u)), dtype=np.float64)
-        logs = np.asarray(concentration.log_prob(values) + transform.log_abs_det_jacobian(jnp.asarray(u), values))
-        logs = np.where(np.isnan(logs), -np.inf, logs)
-        kept = np.flatnonzero(logs > logs.max() - NEGLIGIBLE)
-        if not len(kept) or not np.isfinite(logs.max()):
-            raise ValueError(f"the prior of the concentration has no finite density: {concentration}")
-        low, high = u[max(kept[0] - 1, 0)], u[min(kept[-1] + 1, NODES - 1)]
-    weights = np.exp(logs - logs.max())
-    _check(n, discount, float(values[kept].min()))
-    return values[kept], weights[kept] / weights[kept].sum()
-
-
-@jax.jit
-@partial(jax.vmap, in_axes=(0, None, None, None))
-def _recursion(alpha: Array, discount: Array, n: Array, empty: Float[Array, " s"]) -> Float[Array, " s"]:
-    """Probabilities of 1, ..., s clusters."""
-    k = jnp.arange(1, empty.shape[0] + 1).astype(empty.dtype)
-
-    def seat(i: Array, p: Float[Array, " s"]) -> Float[Array, " s"]:
-        i = i.astype(p.dtype)
-        opened = jnp.concatenate([jnp.zeros(1), (p * (alpha + k * discount))[:-1]])
-        return (p * jnp.maximum(i - k * discount, 0.0) + opened) / (i + alpha)
-
-    return jax.lax.fori_loop(1, n, seat, empty.at[0].set(1.0))
+    if isinstance(concentration, dist.Distribution):
+        _check(n, discount)
+        return IntegratedConcentration(n, concentration, discount).cluster_number_probabilities()
+    _check(n, discount, concentration)
+    return ChineseRestaurantProcess(concentration, n, discount).cluster_number_probabilities()
 
 
 def concentration_for(expected_clusters: float, n: int, discount: float = 0.0) -> float:

@@ -31,6 +31,15 @@ class FiniteMixture(dist.MixtureSameFamily):
     ------
     TypeError
         If `component` is not a component.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from bnp_hier import BetaBernoulli, FiniteMixture
+    >>> bits = BetaBernoulli(a=jnp.ones(1), b=jnp.ones(1))
+    >>> mixture = FiniteMixture(bits, weights=jnp.array([0.25, 0.75]), parameters=jnp.array([[0.2], [0.6]]))
+    >>> round(float(jnp.exp(mixture.log_prob(jnp.array([1.0])))), 4)  # 0.25 × 0.2 + 0.75 × 0.6
+    0.5
     """
 
     pytree_data_fields = ("component",)

@@ -90,6 +90,22 @@ def complete_rows(name: str, X: ArrayLike, missing: ArrayLike | None = None) -> 
     ------
     ValueError
         If a row or a column has nothing but missing values, or `missing` does not have the shape of X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import numpyro
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> def model(X, component):
+    ...     z = numpyro.sample("z", bnp.ChineseRestaurantProcess(1.0, len(X)))
+    ...     numpyro.sample("X", bnp.ConjugateMixture(component, z), obs=bnp.complete_rows("missing", X))
+    ...
+    >>> X = np.array([[0.0, 0.1], [0.2, np.nan], [6.0, 6.1], [6.1, 6.0]])
+    >>> component = bnp.NormalKnownCovariance(mean=[3.0, 3.0], prior_covariance=9 * np.eye(2), covariance=0.1 * np.eye(2))
+    >>> fit = bnp.MAPDP(partial(model, component=component)).fit(X)
+    >>> fit.labels_, fit.missing_values_.round(1)
+    (array([0, 0, 1, 1]), array([0.1]))
     """
     if missing is None:
         if not _has_numbers(X):

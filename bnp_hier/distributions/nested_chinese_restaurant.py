@@ -88,6 +88,8 @@ class NestedChineseRestaurantProcess(RememberedDraws):
 
     Notes
     -----
+    Introduced by Blei, Griffiths, Jordan & Tenenbaum (2004).
+
     Values are (n, L) node numbers from 1, ..., M − 1; the root, number 0, is omitted. Each number occurs on one level, under
     one parent. `log_prob` is the log probability of the tree, however its nodes are numbered, and −inf if the numbers do not
     form a tree; the probabilities of all trees (not of all numberings) sum to one. Draws number the nodes in the order in which
@@ -98,6 +100,15 @@ class NestedChineseRestaurantProcess(RememberedDraws):
     ValueError
         If size or depth is below one, the capacity is too small for a single path, or the concentration is not finite and
         positive.
+
+    Examples
+    --------
+    >>> import jax
+    >>> from bnp_hier import NestedChineseRestaurantProcess
+    >>> tree_prior = NestedChineseRestaurantProcess(1.0, size=6, depth=2)
+    >>> paths = tree_prior.sample(jax.random.key(0))
+    >>> paths.shape, paths[0].tolist()  # the first item opens the first node on every level
+    ((6, 2), [1, 2])
     """
 
     arg_constraints = {"concentration": constraints.positive}

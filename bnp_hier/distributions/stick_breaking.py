@@ -35,6 +35,8 @@ class StickBreaking(dist.Distribution):
 
     Notes
     -----
+    The construction is that of Sethuraman (1994), truncated as by Ishwaran & James (2001).
+
     `log_prob` is the log density of the first K − 1 weights on the simplex: the product of the Beta densities, divided by
     Π_{k<K} (stick remaining before piece k).
 

@@ -108,6 +108,16 @@ class TreeMixing(dist.Distribution):
     ValueError
         If `root` is unknown, a concentration is not finite and positive, the number of components or nodes is not a positive
         whole number, or `paths` is not a table.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> from bnp_hier import TreeMixing
+    >>> paths = jnp.array([[1, 3], [1, 4], [2, 5]])
+    >>> proportions = TreeMixing(paths, 2.0, 1.0, components=4, max_nodes=6).sample(jax.random.key(0))
+    >>> proportions.shape, proportions.sum(1).round(2).tolist()
+    ((6, 4), [1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
     """
 
     arg_constraints = {"root_concentration": constraints.positive, "concentration": constraints.positive}

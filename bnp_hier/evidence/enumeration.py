@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 from scipy.special import gammaln
 
 from bnp_hier.components.checks import no_log_marginal
-from bnp_hier.components.special import log_gamma_ratio_in_numpy
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.utils.jax_settings import double_precision
@@ -44,7 +43,7 @@ def exact(model: Model, X: ArrayLike) -> float:
     Notes
     -----
     The sum is computed by dynamic programming over subsets: the block that contains the first row of a set, times the sum
-    over partitions of the rest. The terms are kept separate by number of blocks, because the Pitman-Yor prior depends on it.
+    over partitions of the rest. The terms are kept separate by number of blocks, because the prior depends on it.
 
     Examples
     --------
@@ -65,7 +64,8 @@ def exact(model: Model, X: ArrayLike) -> float:
                 f"the exact evidence is a sum over all partitions of at most {LARGEST} rows, but X has {n}; use a lower bound "
                 "such as tree_bound(BHC(model).fit(X))"
             )
-        alpha, discount = float(values.concentration), float(values.discount)
+        prior, discount = values.prior, np.asarray(values.prior.discount, np.float64)
+        log_v = float(prior.log_whole(n)) + np.concatenate([[0.0], np.cumsum(prior.log_open(np.arange(1, n)))])
         rows = values.component.suff_stats(values.X)
         members = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
         stats = jax.tree.map(lambda leaf: jnp.tensordot(jnp.asarray(members, leaf.dtype), leaf, 1), rows)
@@ -76,10 +76,9 @@ def exact(model: Model, X: ArrayLike) -> float:
     if undefined[1:].any():
         raise no_log_marginal(values.component, np.flatnonzero(members[1 + undefined[1:].argmax()]))
     by_count = _sum_by_count(block, n)
-    opening = np.concatenate([[0.0], np.cumsum(np.log(alpha + discount * np.arange(1, n)))])
     # partitions into more clusters than the model's max_clusters are left out; the prior is not renormalised
     allowed = slice(0, problem.sites.max_clusters)
-    return float(np.logaddexp.reduce((by_count + opening)[allowed]) - log_gamma_ratio_in_numpy(alpha + 1.0, n - 1.0))
+    return float(np.logaddexp.reduce((by_count + log_v)[allowed]))
 
 
 def _sum_by_count(block: Float[np.ndarray, " subsets"], n: int) -> Float[np.ndarray, " n"]:

@@ -129,6 +129,18 @@ def table(
     -----
     The row of an estimator that fails states the reason. If interrupted from the keyboard, the function returns the table
     with the results obtained so far.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> model = partial(bnp.models.dpm, component=component)
+    >>> X = [[0.0], [0.2], [0.1], [6.0], [6.1]]
+    >>> table = bnp.evidence.table(model, X, progress_bar=False)  # doctest: +SKIP
+    >>> table.loc[["exact", "tree (bhc)"], "value"].round(1).to_dict()  # doctest: +SKIP
+    {'exact': -13.2, 'tree (bhc)': -13.4}
     """
     check_options(
         "table",

@@ -67,6 +67,22 @@ def occupancy(bhc: BHC, draws: ArrayLike) -> OccupancyEstimate:
     log p(X) = bound − log p(consistent | X). The probability is estimated by the proportion of consistent draws; the effective
     sample size is that of the 0/1 indicator, between and within chains. If all draws are consistent, the standard error is set
     to 1/s, the equivalent of one draw.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> from numpyro.infer import MCMC
+    >>> import bnp_hier as bnp
+    >>> X = np.array([[0.0], [0.2], [0.1], [6.0], [6.1]])
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> model = partial(bnp.models.dpm, component=component)
+    >>> mcmc = MCMC(bnp.PartitionGibbs(model), num_warmup=20, num_samples=500, progress_bar=False)
+    >>> mcmc.run(jax.random.key(0), X)
+    >>> estimate = bnp.evidence.occupancy(bnp.BHC(model).fit(X), mcmc.get_samples()["z"])
+    >>> round(estimate.value, 1), estimate.failed
+    (-13.2, False)
     """
     check_is_fitted(bhc, "dendrogram_")
     check_all_observed(bhc)

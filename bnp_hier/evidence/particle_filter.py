@@ -14,10 +14,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
+from bnp_hier.distributions.seating import Prior, draw_index
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.partitions.engine import has_kernels, kernel_arguments, settings
-from bnp_hier.partitions.seating import Prior, draw_index
 from bnp_hier.partitions.seats import Seating, Seats
 from bnp_hier.partitions.split_merge import draws_per_move, split_or_merge
 from bnp_hier.utils.arrays import take
@@ -118,6 +118,18 @@ def smc(
 
     On difficult data the filter can fail silently, with the estimates from all orders too low by similar amounts. Compare them
     with `tree_bound`, as `table` does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> model = partial(bnp.models.dpm, component=component)
+    >>> X = [[0.0], [0.2], [0.1], [6.0], [6.1]]
+    >>> estimate = bnp.evidence.smc(model, X, num_particles=100, rejuvenation=2, progress_bar=False)
+    >>> round(estimate.value, 1), estimate.failed
+    (-13.2, False)
     """
     check_options(
         "smc",
@@ -346,7 +358,7 @@ def _filter_natively(
     n = len(X)
     key_order, key_labels, key_resample, key_moves = jax.random.split(key, 4)
     given = kernel_arguments(component, X[np.asarray(jax.random.permutation(key_order, n))])
-    three, two = settings(prior, RESAMPLE_BELOW), settings(prior)
+    three, two = settings(prior, n, limit, RESAMPLE_BELOW), settings(prior, n, limit)
     labels, log_weights, log_evidence = np.full((num_particles, n), -1), np.zeros(num_particles), 0.0
     state, seen = np.zeros(2, np.int64), 0
     for last in [*np.flatnonzero(rounds), n - 1]:

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Num
+from jaxtyping import Array, Bool, Num
 
 from bnp_hier.components import Component
 from bnp_hier.distributions import ConjugateMixture, MissingValues
+from bnp_hier.distributions.seating import GibbsTypePrior, Prior, process_of, seating_prior
 from bnp_hier.inspection.trace import (
     Model,
     feasible,
@@ -56,15 +57,35 @@ class MixtureSites(NamedTuple):
 class MixtureValues(NamedTuple):
     """Partition prior, component and data of a mixture model at given hyperparameters.
 
-    - **concentration**, **discount** - parameters of the partition prior.
+    - **prior** - the partition prior.
     - **component** - the conjugate component.
     - **X** - the observed table.
     """
 
-    concentration: Float[Array, ""] | float
-    discount: Float[Array, ""] | float
+    prior: GibbsTypePrior
     component: Component
     X: Num[Array | np.ndarray, "n d"]
+
+    @property
+    def process(self) -> Prior:
+        """Parameters of the partition prior, for methods that know only the Dirichlet and the Pitman-Yor process.
+
+        Raises
+        ------
+        ValueError
+            If it is another one.
+        """
+        return process_of(self.prior)
+
+    @property
+    def concentration(self) -> Any:
+        """α; see `process`."""
+        return self.process.concentration
+
+    @property
+    def discount(self) -> Any:
+        """δ; see `process`."""
+        return self.process.discount
 
 
 def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> MixtureSites:
@@ -81,7 +102,7 @@ def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | 
     # abstract evaluation: nothing is computed or compiled
     jax.eval_shape(lambda: trace.update(run_model(model, args, kwargs or {}, feasible)))
     samples, latent = sample_sites(trace)
-    partition, found = partition_site(samples), listed_sites(samples)
+    partition, found = partition_site(samples, any_prior=True), listed_sites(samples)
     likelihoods = [n for n, s in samples.items() if s["is_observed"] and isinstance(s["fn"], ConjugateMixture)]
     if len(likelihoods) != 1:
         advice = "; use AuxiliaryGibbs if the clusters' parameters are sites of the model, without a conjugate prior"
@@ -157,7 +178,7 @@ def read_values(
     trace = run_model(model, args, kwargs or {}, lambda site: hyperparameters.get(site["name"], placeholder(site)))
     prior, observed = trace[sites.partition]["fn"], trace[sites.observed]
     component, X = own_arrays(observed["fn"].component).centered_on(observed["value"]), observed["value"]
-    return own_arrays(MixtureValues(prior.concentration, prior.discount, component, X))
+    return own_arrays(MixtureValues(seating_prior(prior), component, X))
 
 
 def find_missing(

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, StickBreaking
+from bnp_hier.distributions import ConjugateMixture, PartitionPrior, StickBreaking
 from bnp_hier.inspection.collapsed import MixtureSites, find_sites
 from bnp_hier.inspection.slots import SlotSites, find_slot_sites
 from bnp_hier.inspection.sticks import StickSites, find_stick_sites
@@ -32,6 +32,6 @@ def find_any_sites(
     if any(isinstance(site["fn"], StickBreaking) for site in latent.values()):
         return find_stick_sites(model, args, kwargs)
     conjugate = any(isinstance(site["fn"], ConjugateMixture) for site in samples.values())
-    if conjugate or not any(isinstance(site["fn"], ChineseRestaurantProcess) for site in latent.values()):
+    if conjugate or not any(isinstance(site["fn"], PartitionPrior) for site in latent.values()):
         return find_sites(model, args, kwargs)
     return find_slot_sites(model, args, kwargs)

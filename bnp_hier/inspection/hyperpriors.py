@@ -18,7 +18,7 @@ from bnp_hier.inspection.trace import Model, influences, log_density_of, placeho
 from bnp_hier.utils.arrays import is_traced
 from bnp_hier.utils.programs import compiled
 
-__all__ = ["Hyperprior", "hyperprior"]
+__all__ = ["Hyperprior", "hyperprior", "one_program"]
 
 
 class Hyperprior(NamedTuple):
@@ -99,7 +99,7 @@ def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs:
             total = total + jnp.sum(log_density_of(trace[name]))
         return total
 
-    constrained, unconstrained, log_prob = map(_one_program, (to_constrained, to_unconstrained, log_density))
+    constrained, unconstrained, log_prob = map(one_program, (to_constrained, to_unconstrained, log_density))
 
     def in_order(found: Mapping[str, Any]) -> dict[str, Any]:
         return {name: found[name] for name in sites.hyperparameters if name in found}
@@ -127,7 +127,7 @@ def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs:
     return Hyperprior(unconstrain(medians), constrain, unconstrain, log_prob, tails, starts)
 
 
-def _one_program(function: Callable[[Mapping[str, Any]], Any]) -> Callable[[Mapping[str, Any]], Any]:
+def one_program(function: Callable[[Mapping[str, Any]], Any]) -> Callable[[Mapping[str, Any]], Any]:
     """Run a function of concrete values as one program that other models of the same form share.
 
     Otherwise, each of the many operations of a model would be loaded as a program of its own.

@@ -180,34 +180,46 @@ def find_tree_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
 
     uses = _uses(model, samples, (paths, mixing, observed), args, kwargs or {})
     _check_uses(samples, uses, (paths, mixing, labels, parameters, observed))
-    free = [name for name in rest if name not in (labels, parameters)]
-    given = (tree.concentration, mixture.root_concentration, mixture.concentration)
-    # a site that is used in two roles, or for anything else, has no conditional of known form
-    serves = {name: [role for role, value in enumerate(given) if value is rest[name]["value"]] for name in free}
-    of_role = [{_site(name), what} for name, what in zip((paths, mixing, mixing), CONCENTRATIONS, strict=True)]
-    roles = {
-        places[0]: name
-        for name, places in serves.items()
-        if len(places) == 1 and not is_scaled(rest[name]) and uses[name] <= of_role[places[0]]
-    }
-    left = [name for name in free if name not in roles.values()]
+    latents = {name: site for name, site in rest.items() if name not in (labels, parameters)}
+    roles = _sites_of_concentrations(latents, uses, tree, mixture, (paths, mixing))
+    left = [name for name in latents if name not in roles.values()]
     conjugate = [
         name
         for name in left
-        if isinstance(prior_of_each(rest[name]["fn"]), VARIANCE_PRIORS)
-        and not is_scaled(rest[name])
+        if isinstance(prior_of_each(latents[name]["fn"]), VARIANCE_PRIORS)
+        and not is_scaled(latents[name])
         and uses[name] <= {_site(observed), _site(parameters)}
     ]
     scales = (name for name in conjugate if _scales_the_covariance(model, name, observed, left, args, kwargs or {}))
-    variance = next(scales, None)
-    names = TreeHyperparameters(roles.get(0), roles.get(1), roles.get(2), variance)
-    left = [name for name in left if name != variance]
+    names = TreeHyperparameters(roles.get(0), roles.get(1), roles.get(2), next(scales, None))
+    left = [name for name in left if name != names.variance]
     apart = {observed, parameters, *left}
-    continuous = [name for name in left if not rest[name]["fn"].support.is_discrete]
+    continuous = [name for name in left if not latents[name]["fn"].support.is_discrete]
     own = tuple(name for name in continuous if _leaves_the_rest(model, name, apart, args, kwargs or {}))
     others = tuple(name for name in left if name not in own)
     sizes = n, tree.depth, tree.max_nodes, components
     return TreeSites(paths, mixing, labels, parameters, observed, names, own, others, *sizes, mixture.root == "infinite")
+
+
+def _sites_of_concentrations(
+    latents: Mapping[str, Any],
+    uses: Mapping[str, set[str]],
+    tree: NestedChineseRestaurantProcess,
+    mixture: TreeMixing,
+    names: tuple[str, str],
+) -> dict[int, str]:
+    """Map the numbers of the concentrations (0: tree, 1: root, 2: below it) to the sites that are these and nothing else.
+
+    A site that is used in two roles, or for anything else, has no conditional of known form.
+    """
+    values = (tree.concentration, mixture.root_concentration, mixture.concentration)
+    densities = [{_site(name), what} for name, what in zip((names[0], names[1], names[1]), CONCENTRATIONS, strict=True)]
+    serves = {name: [role for role, value in enumerate(values) if value is latents[name]["value"]] for name in latents}
+    return {
+        roles[0]: name
+        for name, roles in serves.items()
+        if len(roles) == 1 and not is_scaled(latents[name]) and uses[name] <= densities[roles[0]]
+    }
 
 
 ROWS, CONCENTRATIONS = "the observed table", ("the concentration of the tree", "that of the root", "that below the root")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,15 +15,17 @@ from jaxtyping import Array, Float
 from scipy.optimize import minimize
 
 from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, as_arrays, find_missing, find_sites, read_values
-from bnp_hier.inspection.hyperpriors import Hyperprior, hyperprior
+from bnp_hier.inspection.hyperpriors import Hyperprior, hyperprior, one_program
 from bnp_hier.inspection.trace import Model
-from bnp_hier.utils.arrays import as_matrix
+from bnp_hier.utils.arrays import as_matrix, is_traced
 from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.deadlines import current_deadline
 from bnp_hier.utils.padding import padded
 from bnp_hier.utils.programs import compiled
 
-__all__ = ["Problem"]
+__all__ = ["Objective", "Problem", "by_gradient"]
+
+_F = TypeVar("_F")
 
 
 def _as_vector(values: Mapping[str, Any]) -> tuple[Float[np.ndarray, " p"], Callable[[Any], dict[str, Any]]]:
@@ -73,6 +76,8 @@ class Problem:
         self.most_clusters = 1
         """Largest number of clusters so far: programs whose shapes follow from it serve smaller numbers too."""
         self._programs: dict[tuple[Any, ...], Callable[..., Any]] = {}
+        self._rows: Any = None
+        self._read_by_program = one_program(self._read_without_rows)
         values = self.values
         if self.sites.missing is not None:
             find_missing(model, self.sites, (self.X,))
@@ -93,7 +98,19 @@ class Problem:
 
     def values_at(self, hyperparameters: Mapping[str, Any]) -> MixtureValues:
         """Partition prior, component and data at given hyperparameters."""
-        return as_arrays(read_values(self.model, self.sites, {**hyperparameters, **self.cells}, (self.X,)))
+        if self.cells:
+            return as_arrays(self._read({**hyperparameters, **self.cells}))
+        values = self._read_by_program(hyperparameters)
+        return as_arrays(values if self._rows is None else values._replace(X=self._rows))
+
+    def _read(self, values: Mapping[str, Any]) -> MixtureValues:
+        return read_values(self.model, self.sites, values, (self.X,))
+
+    def _read_without_rows(self, hyperparameters: Mapping[str, Any]) -> MixtureValues:
+        """Read the values, without the rows if they are the same at all hyperparameters."""
+        values = self._read(hyperparameters)
+        self._rows = None if is_traced(values.X) else values.X
+        return values._replace(X=values.X if self._rows is None else jnp.empty(0))
 
     def complete(self, cells: Float[np.ndarray, " m"]) -> None:
         """Set the missing values."""
@@ -185,13 +202,47 @@ class Problem:
     ) -> Callable[..., Any]:
         """Program for objective + log prior and its gradient at a vector of unconstrained hyperparameters."""
         flat, unravel = _as_vector(self.unconstrained)
+        traced_once = jax.jit(objective)  # also by other problems with the same family and shapes
 
         def total(vector: Float[Array, " p"], *fixed: Array) -> Float[Array, ""]:
             given = self.prior.constrain(unravel(vector))
-            values = read_values(self.model, self.sites, {**given, **self.cells}, (self.X,))
-            return objective(as_arrays(values._replace(X=padded(values.X))), *fixed) + self.prior.log_prob(given)
+            values = self._read({**given, **self.cells})
+            return traced_once(as_arrays(values._replace(X=padded(values.X))), *fixed) + self.prior.log_prob(given)
 
         key = objective, own_rows, *(np.shape(array) for array in fixed)
         if key not in self._programs:
             self._programs[key] = compiled(jax.value_and_grad(total), flat, *fixed)
         return self._programs[key]
+
+
+@dataclass(frozen=True)
+class Objective(Generic[_F]):
+    """What a fit at fixed hyperparameters maximises, as a function of the hyperparameters.
+
+    - **value** - objective + log prior of a fit at the problem's current hyperparameters (nats).
+    - **ascend** - changes the problem's hyperparameters such that this value does not decrease.
+    """
+
+    value: Callable[[_F], float]
+    ascend: Callable[[_F], object]
+
+
+def by_gradient(
+    problem: Problem, objective: Callable[..., Float[Array, ""]], arrays: Callable[[_F], tuple[ArrayLike, ...]]
+) -> Objective[_F]:
+    """Objective that is differentiable in the hyperparameters; see `Problem.climb`.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    objective
+        Computes the objective (nats) from the model's values, whose rows are padded, and the arrays of a fit.
+    arrays
+        Extracts the arrays of a fit that the objective needs, padded like the rows; they are held fixed during the gradient
+        steps.
+    """
+    return Objective(
+        lambda fit: problem.value(objective, *arrays(fit)),
+        lambda fit: problem.climb(objective, *arrays(fit)),
+    )

@@ -21,6 +21,7 @@ from bnp_hier.distributions import (
     FiniteMixture,
     MissingValues,
     NestedChineseRestaurantProcess,
+    PartitionPrior,
     StickBreaking,
     TreeMixing,
 )
@@ -181,27 +182,41 @@ def placeholder(site: dict[str, Any]) -> Any:
         return None
     if isinstance(site["fn"], MissingValues):
         return site["fn"].loc
-    return np.zeros(site["fn"].shape(), int) if isinstance(site["fn"], ChineseRestaurantProcess) else None
+    return np.zeros(site["fn"].shape(), int) if isinstance(site["fn"], PartitionPrior) else None
 
 
 def feasible(site: dict[str, Any]) -> Any:
     """Return a valid value for any latent site, even one that cannot be sampled, such as one with an improper prior."""
-    if site["type"] != "sample" or site["is_observed"] or isinstance(site["fn"], ChineseRestaurantProcess | MissingValues):
+    if site["type"] != "sample" or site["is_observed"] or isinstance(site["fn"], PartitionPrior | MissingValues):
         return placeholder(site)
     return site["fn"].support.feasible_like(jnp.zeros(site["fn"].shape()))
 
 
-def partition_site(samples: Mapping[str, Any]) -> str:
+def partition_site(samples: Mapping[str, Any], *, any_prior: bool = False) -> str:
     """Return the name of the only latent site with a partition prior.
 
     Raises
     ------
     ValueError
-        If there is no such site, or more than one.
+        If there is no such site, or more than one, or, unless `any_prior`, its prior is not that of a Dirichlet or Pitman-Yor
+        process.
+    TypeError
+        If the class of the prior replaces the density that follows from its discount and `log_v`.
     """
-    partitions = [
-        name for name, site in samples.items() if not site["is_observed"] and isinstance(site["fn"], ChineseRestaurantProcess)
-    ]
+    partitions = [name for name, site in samples.items() if not site["is_observed"] and isinstance(site["fn"], PartitionPrior)]
+    for name in partitions:
+        prior = type(samples[name]["fn"])
+        changed = [each for each in ("log_prob", "log_block") if getattr(prior, each) is not getattr(PartitionPrior, each)]
+        if changed and not issubclass(prior, ChineseRestaurantProcess):
+            raise TypeError(
+                f'site "{name}" has the prior {prior.__name__}, which defines {" and ".join(changed)}: the methods compute the '
+                "density of a partition from discount and log_v alone, and call neither"
+            )
+        if not (any_prior or issubclass(prior, ChineseRestaurantProcess)):
+            raise ValueError(
+                f'site "{name}" has the prior {prior.__name__}, but this method is for Dirichlet and Pitman-Yor processes: '
+                "use a ChineseRestaurantProcess, or what is for all priors (PartitionGibbs, and MAPDP of rows in memory)"
+            )
     if len(partitions) != 1:
         many = f"{len(partitions)} partition sites {partitions}" if partitions else "no partition site"
         raise ValueError(

@@ -14,6 +14,7 @@ from numpyro.util import is_prng_key
 
 from bnp_hier.distributions import ChineseRestaurantProcess
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
+from bnp_hier.distributions.seating import Prior, draw_index, log_slot_seating
 from bnp_hier.inspection.slots import (
     SlotSites,
     SlotValues,
@@ -24,12 +25,10 @@ from bnp_hier.inspection.slots import (
 )
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel, check_whole_labels
-from bnp_hier.kernels.reports import capacity_statistics, capacity_warning, stop_if_undefined, with_effect
-from bnp_hier.partitions.seating import Prior, draw_index, log_slot_seating
+from bnp_hier.kernels.reports import counted_hits, stop_if_undefined
 from bnp_hier.partitions.sizes import size_summaries
 from bnp_hier.utils.arrays import is_traced
 from bnp_hier.utils.jax_settings import standard_settings
-from bnp_hier.utils.options import check_options
 
 __all__ = ["AuxiliaryGibbs", "AuxiliaryGibbsState"]
 
@@ -86,10 +85,31 @@ class AuxiliaryGibbs(PartitionKernel):
     -----
     Reaching the capacity K after warm-up is counted in `capacity_hits` of the state and raises a warning. A K above the
     expected number of clusters costs time, but adds auxiliary components and thereby improves mixing.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> import numpyro
+    >>> import numpyro.distributions as dist
+    >>> from numpyro.infer import MCMC, Gibbs
+    >>> import bnp_hier as bnp
+    >>> def heavy_tails(X, slots=8):
+    ...     z = numpyro.sample("z", bnp.ChineseRestaurantProcess(1.0, len(X), max_clusters=slots))
+    ...     with numpyro.plate("clusters", slots):
+    ...         loc = numpyro.sample("loc", dist.Normal(0.0, 5.0))
+    ...     with numpyro.plate("rows", len(X)):
+    ...         numpyro.sample("X", dist.StudentT(4.0, loc[z], 0.3), obs=X)
+    ...
+    >>> X = np.array([0.0, 0.2, 0.1, 6.0, 6.1])
+    >>> kernel = Gibbs([(bnp.AuxiliaryGibbs(heavy_tails), ["z"]), (bnp.HyperparameterGibbs(heavy_tails), None)])
+    >>> mcmc = MCMC(kernel, num_warmup=20, num_samples=50, progress_bar=False)
+    >>> mcmc.run(jax.random.key(0), X)
+    >>> bnp.point_estimate(mcmc.get_samples()["z"])
+    array([0, 0, 0, 1, 1])
     """
 
     def __init__(self, model: Model) -> None:
-        check_options("AuxiliaryGibbs", {"model": [callable]}, {"model": model})
         super().__init__(model)
         self._sites: SlotSites | None = None
 
@@ -159,8 +179,7 @@ class AuxiliaryGibbs(PartitionKernel):
         prior = Prior(values.concentration, values.discount)
         labels, refused = _sweep(values.log_density, state.z[sites.partition], prior, jnp.argsort(order), uniforms)
         refused = jnp.where(state.i < state.num_warmup, 0, refused)  # warm-up does not restrict the draws
-        hits, _ = capacity_statistics(state, refused)
-        labels = with_effect(labels, capacity_warning(self, f"{sites.slots} clusters", state, hits))
+        labels, hits, _ = counted_hits(self, f"{sites.slots} clusters", state, labels, refused)
         joint, clusters, largest, entropy = _diagnostics(values, labels)
         # a NaN in any slot, since the sweep has used all of them
         joint = stop_if_undefined("AuxiliaryGibbs", jnp.where(jnp.isnan(values.log_density).any(), jnp.nan, joint))

@@ -6,7 +6,7 @@ import copy
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import numpy as np
@@ -17,6 +17,7 @@ from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.spread_rows import filled
 from bnp_hier.utils.compilation_cache import keep_programs
 from bnp_hier.utils.jax_settings import standard_settings
+from bnp_hier.utils.options import check_options
 
 __all__ = [
     "ModelKernel",
@@ -35,6 +36,8 @@ class ModelKernel(MCMCKernel):
 
     sample_field = "z"
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"model": [callable]}
+
     constructor_options: dict[str, Any]
     """The arguments of the constructor, except the model."""
 
@@ -47,6 +50,7 @@ class ModelKernel(MCMCKernel):
         return self
 
     def __init__(self, model: Model) -> None:
+        check_options(type(self).__name__, self._parameter_constraints, {"model": model, **self.constructor_options})
         keep_programs()
         self._model = model
         # static metadata resolved at `init`
@@ -133,18 +137,17 @@ class PartitionKernel(ModelKernel):
 
     def __init__(self, model: Model, max_clusters: int | None = None) -> None:
         super().__init__(model)
-        self._max_clusters = max_clusters
+        self._max_clusters = None if max_clusters is None else int(max_clusters)
 
     def get_diagnostics_str(self, state: Any) -> str:
         """Describe the current state: clusters, log joint and, if any, capacity hits with the truncated probability."""
-        hits = int(state.capacity_hits)
-        text = f"{int(state.n_clusters)} clusters, log joint {float(state.log_joint):.1f}"
-        mass = (
-            f", truncated probability {float(state.truncated_probability):.1e}"
-            if hasattr(state, "truncated_probability")
-            else ""
-        )
-        return text + (f", {hits} capacity hits{mass}" if hits else "")
+        return f"{int(state.n_clusters)} clusters{self._joint_and_hits(state)}"
+
+    @staticmethod
+    def _joint_and_hits(state: Any) -> str:
+        hits, mass, joint = int(state.capacity_hits), getattr(state, "truncated_probability", None), float(state.log_joint)
+        truncated = "" if mass is None else f", truncated probability {float(mass):.1e}"
+        return f", log joint {joint:.1f}" + (f", {hits} capacity hits{truncated}" if hits else "")
 
     @property
     def capacity_advice(self) -> str:

@@ -42,11 +42,11 @@ from bnp_hier.kernels.bhmc.root_prior import RootPrior
 from bnp_hier.kernels.bhmc.summaries import tree_summaries
 from bnp_hier.kernels.bhmc.table_counts import draw_mixing, papers_customers, tables_of_counts
 from bnp_hier.kernels.bhmc.tempering import check_temperatures, check_tempered, exchange, tempered
-from bnp_hier.kernels.reports import capacity_statistics, capacity_warning, report_capacity, stop_if_undefined, with_effect
+from bnp_hier.kernels.reports import counted_hits, report_capacity, stop_if_undefined
 from bnp_hier.trees import Hierarchy
 from bnp_hier.utils.arrays import as_matrix, is_traced, split_arrays
 from bnp_hier.utils.jax_settings import standard_settings
-from bnp_hier.utils.options import WholeNumber, check_options
+from bnp_hier.utils.options import WholeNumber
 from bnp_hier.utils.wording import listed
 
 __all__ = ["BHMCGibbs", "BHMCGibbsState"]
@@ -114,19 +114,7 @@ class BHMCGibbsState(NamedTuple):
     replicas: Any
 
 
-OF_VALUES = (
-    "z",
-    "log_joint",
-    "log_likelihood",
-    "log_tree_prior",
-    "n_nodes",
-    "n_leaves",
-    "nodes_per_level",
-    "n_components",
-    "entropy",
-    "largest_branch",
-    "lca_depth",
-)
+OF_VALUES = BHMCGibbsState._fields[: BHMCGibbsState._fields.index("capacity_hits")]
 """Fields of the state that replicas exchange."""
 
 
@@ -207,6 +195,22 @@ class BHMCGibbs(PartitionKernel):
     (at least 128), and with an infinite root for 64 components; under `ResumableRun`, steps that lacked room are repeated with
     twice as much. As a block of `Gibbs`, the kernel has room for everything that the model allows. Reaching a capacity is
     counted in `capacity_hits` of the state, measured by `truncated_probability`, and raises a warning.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> from numpyro.infer import MCMC
+    >>> import bnp_hier as bnp
+    >>> X = np.array([[-3.1], [-2.9], [-3.0], [3.0], [3.1]])
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> concentrations = {"concentration": 0.4, "root_concentration": 1.0, "mixing_concentration": 0.5}
+    >>> model = partial(bnp.models.bhmc, depth=2, component=component, max_components=5, **concentrations)
+    >>> mcmc = MCMC(bnp.BHMCGibbs(model, init="one_path"), num_warmup=20, num_samples=20, progress_bar=False)
+    >>> mcmc.run(jax.random.key(0), X)  # doctest: +SKIP
+    >>> mcmc.get_samples()["paths"].shape, bnp.point_estimate(mcmc.get_samples()["labels"])  # doctest: +SKIP
+    ((20, 5, 2), array([0, 0, 0, 1, 1]))
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -234,18 +238,7 @@ class BHMCGibbs(PartitionKernel):
         prune_regraft: int | None = None,
         temperatures: Sequence[float] = (1.0,),
     ) -> None:
-        options = {
-            "model": model,
-            "path": path,
-            "mixing": mixing,
-            "init": init,
-            "split_merge": split_merge,
-            "relabel": relabel,
-            "sibling_split_merge": sibling_split_merge,
-            "prune_regraft": prune_regraft,
-            "temperatures": temperatures,
-        }
-        check_options("BHMCGibbs", self._parameter_constraints, options)
+        super().__init__(model)
         if mixing == "paper":
             warnings.warn(
                 'mixing="paper" does not leave the posterior invariant: its draws are not from the posterior. Use it only to '
@@ -253,7 +246,6 @@ class BHMCGibbs(PartitionKernel):
                 UserWarning,
                 stacklevel=2,
             )
-        super().__init__(model)
         self._temperatures = check_temperatures(temperatures)
         own = [SPLIT_MERGE, NODE_MOVES, NODE_MOVES] if mixing == "exact" else [0, 0, 0]
         given = (split_merge, sibling_split_merge, prune_regraft)
@@ -277,11 +269,7 @@ class BHMCGibbs(PartitionKernel):
 
     def get_diagnostics_str(self, state: BHMCGibbsState) -> str:
         """Describe the current state: nodes, components, log joint and, if any, capacity hits and truncated probability."""
-        text = f"{int(state.n_nodes)} nodes, {int(state.n_components)} components, log joint {float(state.log_joint):.1f}"
-        hits = int(state.capacity_hits)
-        return text + (
-            f", {hits} capacity hits, truncated probability {float(state.truncated_probability):.1e}" if hits else ""
-        )
+        return f"{int(state.n_nodes)} nodes, {int(state.n_components)} components{self._joint_and_hits(state)}"
 
     @property
     def capacity_advice(self) -> str:
@@ -532,8 +520,7 @@ class BHMCGibbs(PartitionKernel):
         summaries = tree_summaries(sites, read_tree_values(self._model, sites, z, model_args, model_kwargs), z)
         summaries["log_joint"] = stop_if_undefined("BHMCGibbs", summaries["log_joint"])
         lost = swept.hits + seating.refused + (lacking if sites.infinite else 0)  # with a finite root, K is the model's
-        hits, mass = capacity_statistics(state, lost, swept.refused)
-        labels = with_effect(z[sites.labels], capacity_warning(self, _in_words(sites), state, hits, mass))
+        labels, hits, mass = counted_hits(self, _in_words(sites), state, z[sites.labels], lost, swept.refused)
         return BHMCGibbsState(
             z | {sites.labels: labels},
             **summaries,

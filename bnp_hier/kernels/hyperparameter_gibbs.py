@@ -22,7 +22,7 @@ from bnp_hier.kernels.reports import stop_if_undefined
 from bnp_hier.kernels.slice_sampling import SliceAdaptation, SlicePoint, adapted, directions_of, slice_sweep, unadapted
 from bnp_hier.kernels.spread_rows import spread_arguments
 from bnp_hier.utils.jax_settings import standard_settings
-from bnp_hier.utils.options import PositiveNumber, WholeNumber, check_options
+from bnp_hier.utils.options import PositiveNumber, WholeNumber
 
 __all__ = ["HyperparameterGibbs", "HyperparameterGibbsState"]
 
@@ -89,6 +89,23 @@ class HyperparameterGibbs(ModelKernel):
     -----
     The target is the joint density of the model times the Jacobian determinant of the constraining transforms. Values with an
     undefined density are never accepted; a run that starts from one and finds no other stops with an error.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> import numpyro.distributions as dist
+    >>> from functools import partial
+    >>> from numpyro.infer import MCMC, Gibbs
+    >>> import bnp_hier as bnp
+    >>> X = np.array([[0.0], [0.2], [0.1], [6.0], [6.1]])
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> model = partial(bnp.models.dpm, component=component, concentration=dist.Gamma(2.0, 2.0))
+    >>> kernel = Gibbs([(bnp.PartitionGibbs(model), ["z"]), (bnp.HyperparameterGibbs(model), None)])
+    >>> mcmc = MCMC(kernel, num_warmup=20, num_samples=50, progress_bar=False)
+    >>> mcmc.run(jax.random.key(0), X)
+    >>> {name: draws.shape for name, draws in mcmc.get_samples().items()}
+    {'alpha': (50,), 'z': (50, 5)}
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -110,15 +127,6 @@ class HyperparameterGibbs(ModelKernel):
         random_order: bool = True,
         adapt: bool = True,
     ) -> None:
-        options = {
-            "model": model,
-            "width": width,
-            "max_steps_out": max_steps_out,
-            "sweeps": sweeps,
-            "random_order": random_order,
-            "adapt": adapt,
-        }
-        check_options("HyperparameterGibbs", self._parameter_constraints, options)
         super().__init__(model)
         self._width, self._max_steps_out, self._sweeps = float(width), int(max_steps_out), int(sweeps)
         self._random_order, self._adapt = bool(random_order), bool(adapt)

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.kernels.chunked_rows import (
     Coefficients,
     RowChunks,
@@ -29,7 +30,6 @@ from bnp_hier.kernels.chunked_rows import (
     totals,
 )
 from bnp_hier.partitions.row_features import Features, features_of, statistics_of
-from bnp_hier.partitions.seating import Prior
 
 __all__ = ["Table", "Units", "draw_labels", "split_and_merge", "sum_clusters", "units_of_clusters", "units_of_rows"]
 

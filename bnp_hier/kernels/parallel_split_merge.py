@@ -18,6 +18,7 @@ from bnp_hier.deterministic import MAPDP, BayesianKMeans
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.distributions.model_draws import is_model_draw
+from bnp_hier.distributions.seating import Prior, draw_index
 from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, find_sites, read_values
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel
@@ -32,20 +33,19 @@ from bnp_hier.kernels.parallel_moves import (
     units_of_clusters,
     units_of_rows,
 )
-from bnp_hier.kernels.reports import capacity_statistics, capacity_warning, stop_if_undefined, with_effect
+from bnp_hier.kernels.reports import counted_hits, stop_if_undefined
 from bnp_hier.kernels.spread_rows import check_same_everywhere, check_spread, spread_arguments
 from bnp_hier.models import pitman_yor_mixture
 from bnp_hier.partitions.capacities import spread_rows, truncated_probability
 from bnp_hier.partitions.row_features import Features, feature_map
 from bnp_hier.partitions.scoring import mixture_log_weights
-from bnp_hier.partitions.seating import Prior, draw_index
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sizes import size_summaries
 from bnp_hier.partitions.sweeps import sweep
 from bnp_hier.utils.arrays import as_matrix, is_traced
 from bnp_hier.utils.jax_settings import standard_settings
 from bnp_hier.utils.labels import first_come_labels
-from bnp_hier.utils.options import WholeNumber, check_options
+from bnp_hier.utils.options import WholeNumber
 from bnp_hier.utils.sharded_arrays import is_spread, replicated, stays_on_device
 
 __all__ = ["ParallelSplitMerge", "ParallelSplitMergeState"]
@@ -132,11 +132,29 @@ class ParallelSplitMerge(PartitionKernel):
 
     Notes
     -----
+    Weights, parameters and then all labels at once are drawn as in the sub-cluster sampler of Chang & Fisher (2013). The splits
+    and merges, and the step for the labels, which cannot empty a cluster, are specific to this package.
+
     The sampler targets the exact posterior. Rows are processed in their own precision, and sums are kept in JAX's default
     precision: above about 20,000 rows, `numpyro.enable_x64()` with float32 data is fast and precise. Rows may be distributed
     over devices as an array that is sharded along its first dimension: no row leaves its device, and results do not depend on
     the number of devices. A JAX array of 2²² numbers or more stays on its device too: it is checked there and is an argument of
     compiled programs, whereas NumPy arrays are copied and compiled into them as constants.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> from numpyro.infer import MCMC
+    >>> import bnp_hier as bnp
+    >>> X = np.array([[0.0], [0.2], [0.1], [6.0], [6.1]])
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> kernel = bnp.ParallelSplitMerge(partial(bnp.models.dpm, component=component), max_clusters=5)
+    >>> mcmc = MCMC(kernel, num_warmup=20, num_samples=50, progress_bar=False)
+    >>> mcmc.run(jax.random.key(0), X)  # doctest: +SKIP
+    >>> bnp.point_estimate(mcmc.get_samples()["z"])  # doctest: +SKIP
+    array([0, 0, 0, 1, 1])
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -156,9 +174,7 @@ class ParallelSplitMerge(PartitionKernel):
         sweep: bool | None = None,
         keep_labels: bool = True,
     ) -> None:
-        options = {"model": model, "max_clusters": max_clusters, "init": init, "sweep": sweep, "keep_labels": keep_labels}
-        check_options("ParallelSplitMerge", self._parameter_constraints, options)
-        super().__init__(model, int(max_clusters))
+        super().__init__(model, max_clusters)
         self._init, self._sweep, self._keep_labels = init, sweep, keep_labels
         self._sites: MixtureSites | None = None
         self._features: Features | None = None
@@ -273,7 +289,7 @@ class ParallelSplitMerge(PartitionKernel):
         if n <= START_ROWS:
             return jnp.zeros(n, labels.dtype).at[chosen].set(labels)
         # fitted clusters have hard edges and may be too few: a chain of few rows soon leaves such a start, one of many does not
-        few = MixtureValues(concentration, discount, component, rows)
+        few = MixtureValues(Prior(concentration, discount), component, rows)
         capacity = min(self._capacity, len(chosen))
         labels = _settled(few, labels, jax.random.fold_in(key, 1), feature_map(values.component), capacity)
         everyone = _seat_rows(values, rows, labels, jax.random.fold_in(key, 2), self._capacity)
@@ -285,7 +301,7 @@ class ParallelSplitMerge(PartitionKernel):
         sites, features, slots = self._sites, self._features, self._capacity
         assert sites is not None and features is not None, "`init` must be called before `sample`"
         values = _moved(read_values(self._model, sites, {}, model_args, model_kwargs))
-        prior = Prior(values.concentration, values.discount)
+        prior = values.process
         table = _table(values, features)
         key, key_step = jax.random.split(state.rng_key)
         small = sites.size <= SWEEP_UP_TO and sites.size * features.width <= SWEEP_SUMS_UP_TO
@@ -296,8 +312,7 @@ class ParallelSplitMerge(PartitionKernel):
         asked = jnp.asarray(spread_rows(sites.size))
         rows = table.component.suff_stats(table.X[asked])
         mass = truncated_probability(table.component, clusters.stats, clusters.counts, rows, labels[asked], prior)
-        hits, mass = capacity_statistics(state, refused, mass)
-        labels = with_effect(labels, capacity_warning(self, f"{slots} clusters", state, hits, mass))
+        labels, hits, mass = counted_hits(self, f"{slots} clusters", state, labels, refused, mass)
         by_size, joint, k, largest, entropy = _summaries(table, prior, clusters)
         joint = stop_if_undefined("ParallelSplitMerge", joint, labels if swept else None)
         z = {sites.partition: labels}
@@ -338,7 +353,7 @@ def _step(
 @partial(jax.jit, static_argnames=("features", "slots"))
 def _settled(values: MixtureValues, labels: Int[Array, " m"], key: Array, features: Features, slots: int) -> Int[Array, " m"]:
     """Labels after `START_STEPS` steps; compiled once for all chains."""
-    table, prior = _table(values, features), Prior(values.concentration, values.discount)
+    table, prior = _table(values, features), values.process
 
     def step(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         labels, key = state
@@ -363,7 +378,7 @@ def _seat_rows(
 ) -> Int[Array, " n"]:
     """Draw a cluster for every row from its probabilities given a few labelled rows; no new cluster is opened."""
     stats = cluster_statistics(values.component.suff_stats(few), labels, slots)
-    counts, prior = cluster_counts(labels, slots).astype(float), Prior(values.concentration, values.discount)
+    counts, prior = cluster_counts(labels, slots).astype(float), values.process
 
     def seat(_: None, chunk: tuple[Array, Array]) -> tuple[None, Array]:
         rows, uniforms = chunk
@@ -400,6 +415,6 @@ def _begin(
     labels = first_come_labels(labels.astype(int), labels.shape[0])
     # labels beyond the capacity share its last slot: a valid start that the chain soon leaves
     labels = jnp.minimum(labels, capacity - 1)  # −1 is kept
-    table, prior, zero = _table(values, features), Prior(values.concentration, values.discount), jnp.zeros((), int)
+    table, prior, zero = _table(values, features), values.process, jnp.zeros((), int)
     summaries = _summaries(table, prior, sum_clusters(table, labels, capacity))
     return ParallelSplitMergeState({site: labels}, *summaries, zero, zero, jnp.zeros(()), zero, jax.random.fold_in(key, 1))

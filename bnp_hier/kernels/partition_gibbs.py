@@ -19,17 +19,16 @@ from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, find_miss
 from bnp_hier.inspection.trace import Model, feasible, run_model
 from bnp_hier.kernels.base import PartitionKernel
 from bnp_hier.kernels.initial_labels import STARTS, check_labels, check_singletons, starting_labels
-from bnp_hier.kernels.reports import capacity_statistics, capacity_warning, stop_if_undefined, with_effect
+from bnp_hier.kernels.reports import counted_hits, stop_if_undefined
 from bnp_hier.partitions.capacities import default_capacity
 from bnp_hier.partitions.engine import has_calls
 from bnp_hier.partitions.gibbs_steps import GibbsStep, draws_per_step, gibbs_step, partition_diagnostics
 from bnp_hier.partitions.incomplete_rows import redraw_incomplete_rows
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.utils.arrays import as_matrix, is_traced
 from bnp_hier.utils.jax_settings import standard_settings
 from bnp_hier.utils.labels import first_come_labels
-from bnp_hier.utils.options import WholeNumber, check_options
+from bnp_hier.utils.options import WholeNumber
 
 __all__ = ["PartitionGibbs", "PartitionGibbsState"]
 
@@ -111,6 +110,21 @@ class PartitionGibbs(PartitionKernel):
     ValueError
         If an option is out of range. At `init`, if the model lacks the two sites or has other latent sites that belong to no
         block, if the data are invalid, or if the initial labels are not a partition of the items within the capacity.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> from numpyro.infer import MCMC
+    >>> import bnp_hier as bnp
+    >>> X = np.array([[0.0], [0.2], [0.1], [6.0], [6.1]])
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> kernel = bnp.PartitionGibbs(partial(bnp.models.dpm, component=component))
+    >>> mcmc = MCMC(kernel, num_warmup=20, num_samples=50, progress_bar=False)
+    >>> mcmc.run(jax.random.key(0), X)
+    >>> bnp.point_estimate(mcmc.get_samples()["z"])
+    array([0, 0, 0, 1, 1])
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -135,15 +149,6 @@ class PartitionGibbs(PartitionKernel):
         restricted_scans: int = 5,
         init: str | ArrayLike = "overdispersed",
     ) -> None:
-        options = {
-            "model": model,
-            "split_merge": split_merge,
-            "max_clusters": max_clusters,
-            "proposal": proposal,
-            "restricted_scans": restricted_scans,
-            "init": init,
-        }
-        check_options("PartitionGibbs", self._parameter_constraints, options)
         super().__init__(model, max_clusters)
         self._split_merge = int(split_merge)
         self._restricted_scans = int(restricted_scans) if proposal == "restricted_gibbs" else None
@@ -229,8 +234,7 @@ class PartitionGibbs(PartitionKernel):
         assert sites is not None, "`init` must be called before `sample`"
         cells = {name: value for name, value in state.z.items() if name == sites.missing}
         values = read_values(self._model, sites, cells, model_args, model_kwargs)
-        prior = Prior(values.concentration, values.discount)
-        seating = Seating(values.component, values.X, prior)
+        seating = Seating(values.component, values.X, values.prior)
         key, key_step = jax.random.split(state.rng_key)
         # one call for all draws: each call of a random function is compiled separately, and slowly
         draws = jax.random.uniform(key_step, (draws_per_step(sites.size, self._split_merge, self._restricted_scans),))
@@ -239,12 +243,11 @@ class PartitionGibbs(PartitionKernel):
         joint = stop_if_undefined("PartitionGibbs", step.log_joint, step.labels)
         if self._absent is not None:
             key, key_cells = jax.random.split(key)
-            step, cells = self._with_incomplete_rows(step, values, prior, cells, key_cells)
+            step, cells = self._with_incomplete_rows(step, values, cells, key_cells)
             joint = step.log_joint
-        restricted, labels = self._capacity < sites.size, step.labels
-        hits, mass = capacity_statistics(state, step.refused, step.truncated if restricted else None)
-        if restricted:
-            labels = with_effect(labels, capacity_warning(self, f"{self._capacity} clusters", state, hits, mass))
+        restricted = self._capacity < sites.size
+        words, truncated = (f"{self._capacity} clusters", step.truncated) if restricted else (None, None)
+        labels, hits, mass = counted_hits(self, words, state, step.labels, step.refused, truncated)
         return PartitionGibbsState(
             {sites.partition: labels, **cells},
             joint,
@@ -259,14 +262,14 @@ class PartitionGibbs(PartitionKernel):
         )
 
     def _with_incomplete_rows(
-        self, step: GibbsStep, values: MixtureValues, prior: Prior, cells: Mapping[str, Array], key: Array
+        self, step: GibbsStep, values: MixtureValues, cells: Mapping[str, Array], key: Array
     ) -> tuple[GibbsStep, dict[str, Array]]:
         """The step, continued by new clusters and cells of the rows with missing values."""
         assert self._absent is not None
         ((site, old),) = cells.items()
         labels, new = redraw_incomplete_rows(values, step.labels, self._absent, self._capacity, key)
         X = jnp.asarray(values.X).at[np.nonzero(self._absent)].set(new)
-        seating = Seating(values.component, X, prior)
+        seating = Seating(values.component, X, values.prior)
         joint, *sizes = partition_diagnostics(seating, labels, self._capacity)
         names = ("n_clusters", "largest_cluster", "entropy")
         step = step._replace(labels=labels, log_joint=joint, **dict(zip(names, sizes, strict=True)))
@@ -283,7 +286,7 @@ def _begin(
     site: str,
 ) -> PartitionGibbsState:
     """Return the state at the given labels, or at the named initialisation."""
-    seating, size = Seating(values.component, values.X, Prior(values.concentration, values.discount)), values.X.shape[0]
+    seating, size = Seating(values.component, values.X, values.prior), values.X.shape[0]
     key, key_start = jax.random.split(key)
     if labels is None:
         assert name is not None

@@ -13,20 +13,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from bnp_hier.kernels.base import PartitionKernel
-from bnp_hier.native.availability import ffi_available
+from bnp_hier.partitions.engine import has_calls
 
 __all__ = [
-    "capacity_statistics",
-    "capacity_warning",
+    "counted_hits",
     "report_capacity",
     "stop_if_undefined",
     "undefined_in_one_line",
     "wait_for_reports",
-    "with_effect",
 ]
+
+FINE = -1
+"""Code of a step without undefined numbers."""
 
 ROW = "row {} fits no cluster: under the component, the log density of the row, or of a cluster that contains it, is not finite"
 """Message for a row whose conditional is not a distribution."""
@@ -38,43 +39,47 @@ SINGLE = "; if the densities are finite in double precision, call numpyro.enable
 """Further advice in single precision, in which covariance matrices of many columns may not be positive definite."""
 
 
-def capacity_statistics(state: Any, refused: Array, probability: Array | None = None) -> tuple[Array, Array]:
-    """Number of capacity hits so far, and the mean truncated probability over all steps, after one more step.
+def counted_hits(
+    kernel: PartitionKernel, capacity: str | None, state: Any, labels: Array, refused: Array, probability: Array | None = None
+) -> tuple[Int[Array, " n"], Int[Array, ""], Float[Array, ""]]:
+    """Count how often the capacity was reached in a step, and warn at the first time, also in a compiled program.
 
-    `state` is that before the step, `refused` the number of times that the capacity was reached in it, and `probability` its
-    truncated probability, without which the mean is 0.
+    Parameters
+    ----------
+    kernel, capacity
+        The kernel, and its capacity in words; None if it cannot be reached.
+    state, labels
+        The state before the step, and the labels after it. The caller must use those that are returned, to which the warning
+        is tied.
+    refused, probability
+        Number of times that the capacity was reached in the step, and its truncated probability, without which the mean over
+        the steps is 0.
+
+    Returns
+    -------
+    labels, hits, mass
+        The labels, the number of hits so far, and the mean truncated probability.
     """
-    hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
-    if probability is None:
-        return hits, jnp.zeros(())
-    before = state.truncated_probability
-    return hits, (before + (probability - before) / (state.i + 1).astype(before.dtype)).astype(before.dtype)
-
-
-def capacity_warning(
-    kernel: PartitionKernel, capacity: str, state: Any, hits: Array, probability: Array | None = None
-) -> Int[Array, ""]:
-    """Side effect, to be tied to a value by `with_effect`: the warning at the first hit, also in a compiled program.
-
-    The arguments are the kernel, its capacity in words, its state before the step, and the statistics after the step.
-    """
-    known = () if probability is None else (probability,)
-    action: Callable[..., Array | None] = partial(jax.debug.callback, partial(_warn, kernel, capacity))
-    if ffi_available():
+    hits, mass = state.capacity_hits + refused.astype(state.capacity_hits.dtype), jnp.zeros(())
+    if probability is not None:
+        before = state.truncated_probability
+        mass = (before + (probability - before) / (state.i + 1).astype(before.dtype)).astype(before.dtype)
+    if capacity is None:
+        return labels, hits, mass
+    action: Callable[[Array], Array | None] = partial(jax.debug.callback, partial(report_capacity, kernel, capacity))
+    if has_calls():
         from bnp_hier.native.warning import PLACE, warn
 
-        action = partial(warn, _capacity_reached(kernel, capacity, PLACE if known else None))
-    return _do_where((hits > 0) & (state.capacity_hits == 0), action, *known)
+        action = partial(warn, _capacity_reached(kernel, capacity, PLACE if probability is not None else None))
+    number = jnp.asarray(jnp.nan) if probability is None else mass
+    warned = _do_where((hits > 0) & (state.capacity_hits == 0), action, number)
+    return labels + warned.astype(labels.dtype), hits, mass
 
 
-def with_effect(value: Array, effect: Int[Array, ""]) -> Array:
-    """Tie a side effect to a value, so that XLA keeps it."""
-    return value + effect.astype(value.dtype)
-
-
-def report_capacity(kernel: PartitionKernel, capacity: str, truncated_probability: ArrayLike | None = None) -> None:
-    """Warn that the capacity was reached, from outside any compiled program."""
-    _warn(kernel, capacity, truncated_probability)
+def report_capacity(kernel: PartitionKernel, capacity: str, truncated_probability: ArrayLike) -> None:
+    """Warn that the capacity was reached, outside any compiled program; a probability of NaN is unknown."""
+    mass = float(np.asarray(truncated_probability))
+    warnings.warn(_capacity_reached(kernel, capacity, None if np.isnan(mass) else f"{mass:.1e}"), RuntimeWarning, stacklevel=2)
 
 
 def stop_if_undefined(kernel: str, log_joint: Array, labels: Int[Array, " n"] | None = None) -> Array:
@@ -84,15 +89,15 @@ def stop_if_undefined(kernel: str, log_joint: Array, labels: Int[Array, " n"] | 
     turns the error into a `JaxRuntimeError`. The caller must use what is returned.
     """
     item = jnp.asarray(-1) if labels is None else jnp.where(labels.min() < 0, labels.argmin(), -1)
-    defined = log_joint < jnp.inf
-    if ffi_available():
-        from bnp_hier.native.stopping import FINE, stop_where
+    texts = ROW, *(JOINT.format(value=value) + SINGLE * (log_joint.dtype == np.float32) for value in ("NaN", "inf"))
+    # the number of a row, or -2 or -3 for the second or third text
+    codes = jnp.where(item >= 0, item, jnp.where(log_joint < jnp.inf, FINE, jnp.where(jnp.isnan(log_joint), -2, -3)))
+    if has_calls():
+        from bnp_hier.native.stopping import stop_where
 
-        texts = (ROW, *(_undefined_joint(value, log_joint) for value in ("NaN", "inf")))
         error = f"{FloatingPointError.__name__}: {kernel}: "
-        codes = jnp.where(item >= 0, item, jnp.where(defined, FINE, jnp.where(jnp.isnan(log_joint), -2, -3)))
         return jnp.where(stop_where(codes, tuple(error + text for text in texts)) == FINE, log_joint, jnp.nan)
-    _do_where((item >= 0) | ~defined, partial(jax.debug.callback, partial(_stop, kernel=kernel)), item, log_joint)
+    _do_where(codes != FINE, partial(jax.debug.callback, partial(_stop, kernel, texts)), codes)
     return log_joint
 
 
@@ -129,8 +134,8 @@ def wait_for_reports(results: Any) -> None:
     jax.effects_barrier()
 
 
-def _do_where(condition: Bool[Array, ""], action: Callable[..., Array | None], *arguments: Array) -> Int[Array, ""]:
-    """Trace an action, which calls the host with the arguments, so that it takes place only if a condition holds.
+def _do_where(condition: Bool[Array, ""], action: Callable[[Array], Array | None], number: Array) -> Int[Array, ""]:
+    """Trace an action on a number, which calls the host, so that it takes place only if a condition holds.
 
     The result is 0. The caller must use it if the action returns something.
 
@@ -139,37 +144,24 @@ def _do_where(condition: Bool[Array, ""], action: Callable[..., Array | None], *
     """
 
     @jax.custom_batching.custom_vmap
-    def look(condition: Array, *arguments: ArrayLike) -> Array:
+    def look(condition: Array, number: Array) -> Array:
         def act() -> Array:
-            done = action(*arguments)
+            done = action(number)
             return jnp.zeros((), np.int32) if done is None else done
 
         return jax.lax.cond(condition, act, lambda: jnp.zeros((), np.int32))
 
     @look.def_vmap
-    def look_at_all(size: int, batched: Sequence[bool], condition: Array, *arguments: ArrayLike) -> tuple[Array, bool]:
-        every = [
-            jnp.asarray(x) if has_axis else jnp.broadcast_to(x, (size, *jnp.shape(x)))  # constants arrive as Python numbers
-            for x, has_axis in zip((condition, *arguments), batched, strict=True)
-        ]
-        first = every[0].argmax()
-        return look(every[0].any(), *(x[first] for x in every[1:])), False
+    def look_at_all(size: int, batched: Sequence[bool], condition: Array, number: Array) -> tuple[Array, bool]:
+        conditions = jnp.broadcast_to(condition, (size,))
+        first = conditions.argmax()
+        return look(conditions.any(), jnp.broadcast_to(number, (size,))[first]), False
 
-    return look(condition, *map(jnp.asarray, arguments))
+    return look(condition, number)
 
 
-def _stop(item: Array, log_joint: Array, *, kernel: str) -> None:
-    words = ROW.format(int(item)) if item >= 0 else _undefined_joint("NaN" if np.isnan(log_joint) else "inf", log_joint)
-    raise FloatingPointError(f"{kernel}: {words}")
-
-
-def _undefined_joint(value: str, log_joint: Array) -> str:
-    return JOINT.format(value=value) + SINGLE * (log_joint.dtype == np.float32)
-
-
-def _warn(kernel: PartitionKernel, capacity: str, mass: ArrayLike | None = None) -> None:
-    number = None if mass is None else f"{float(np.asarray(mass)):.1e}"
-    warnings.warn(_capacity_reached(kernel, capacity, number), RuntimeWarning, stacklevel=2)
+def _stop(kernel: str, texts: tuple[str, ...], code: Array) -> None:
+    raise FloatingPointError(f"{kernel}: " + (texts[0].format(int(code)) if code >= 0 else texts[-int(code) - 1]))
 
 
 def _capacity_reached(kernel: PartitionKernel, capacity: str, mass: str | None) -> str:

@@ -10,7 +10,7 @@ from bnp_hier.native.bridge import Kernel
 from bnp_hier.native.memory import copy, integers, numbers, separate
 from bnp_hier.native.mixtures import cluster_statistics, log_marginals, mixture_from, mixture_of, predict, refresh
 from bnp_hier.native.partitions import log_joint, slots_of
-from bnp_hier.native.seats import Prior, join, leave, seats_of, weigh
+from bnp_hier.native.seats import join, leave, prior_of, seats_of, weigh
 
 __all__ = ["JOINT", "MARGINALS_OF", "PREDICTIVES", "ROWS_OF", "ROW_DENSITIES"]
 
@@ -24,11 +24,11 @@ ROWS_OF = Kernel(rows_of, 1, 1, 1, 2, 2)
 
 
 def joint(table):
-    """Arguments: component, rows, labels, α and δ. Results: statistics of the clusters, log joint."""
+    """Arguments: component, rows, labels, prior. Results: statistics of the clusters, log joint."""
     labels, settings, stats = integers(table, 4), numbers(table, 5), numbers(table, 6)
     mixture, k = mixture_from(table, 0, 0), slots_of(integers(table, 4))
     copy(cluster_statistics(mixture, labels, k), stats)
-    numbers(table, 7)[0] = log_joint(mixture, Prior(settings[0], settings[1], k), labels, k)
+    numbers(table, 7)[0] = log_joint(mixture, prior_of(settings, k), labels, k)
 
 
 JOINT = Kernel(joint, 1, 1, 1, 2, 1, 1, 2, 0)
@@ -65,14 +65,14 @@ PREDICTIVES = Kernel(predictives, 1, 1, 1, 2, 2, 0, 2)
 
 
 def row_densities(table):
-    """Arguments: component, rows, labels, α and δ, largest number of clusters, new rows. Results: log joint; log predictive
-    density of every row given all others and their labels, and of every new row.
+    """Arguments: component, rows, labels, prior, prior of one more row, largest number of clusters, new rows. Results: log
+    joint; log predictive density of every row given all others and their labels, and of every new row.
     """
-    labels, settings, new = integers(table, 4), numbers(table, 5), numbers(table, 7)
-    left_out, found = numbers(table, 9), numbers(table, 10)
+    labels, settings, new = integers(table, 4), numbers(table, 5), numbers(table, 8)
+    left_out, found = numbers(table, 10), numbers(table, 11)
     mixture, none, n = mixture_from(table, 0, 0), np.empty(0), len(labels)
-    prior, slots = Prior(settings[0], settings[1], integers(table, 6)[0]), slots_of(labels)
-    numbers(table, 8)[0] = log_joint(mixture, prior, labels, slots)
+    prior, slots = prior_of(settings, integers(table, 7)[0]), slots_of(labels)
+    numbers(table, 9)[0] = log_joint(mixture, prior, labels, slots)
     seats = seats_of(mixture, labels, prior, none, none)
     for i in range(len(left_out)):
         leave(mixture, seats, prior, i, labels[i])
@@ -80,9 +80,9 @@ def row_densities(table):
         seats = join(mixture, seats, prior, i, labels[i])
     if len(found) > 0:
         others = mixture_of(integers(table, 0), integers(table, 1), numbers(table, 2), new, n, 0)
-        again = seats_of(mixture, labels, prior, none, none)
+        again, further = seats_of(mixture, labels, prior, none, none), prior_of(numbers(table, 6), prior.slots)
         for i in range(len(found)):
-            found[i] = _log_density(others, again, prior, i, n)
+            found[i] = _log_density(others, again, further, i, n)
 
 
 @separate
@@ -92,8 +92,8 @@ def _log_density(mixture, seats, prior, item, n):
     occupied, total = seats.state[1], 0.0
     for k in range(size):
         total += math.exp(seats.weights[k] - highest)
-    opening = prior.concentration if occupied < prior.slots else -occupied * prior.discount
-    return highest + math.log(total) - math.log(n + opening)
+    opening = math.exp(prior.log_open[occupied - 1]) if occupied < prior.slots else 0.0
+    return highest + math.log(total) - math.log(n - occupied * prior.discount + opening)
 
 
-ROW_DENSITIES = Kernel(row_densities, 1, 1, 1, 2, 1, 1, 0, 2, 0, 1, 1)
+ROW_DENSITIES = Kernel(row_densities, 1, 1, 1, 2, 1, 1, 1, 0, 2, 0, 1, 1)

@@ -10,7 +10,7 @@ from bnp_hier.native.bridge import Kernel
 from bnp_hier.native.memory import copy, integers, numbers
 from bnp_hier.native.mixtures import cluster_statistics, features, joined, log_marginals, mixture_from
 from bnp_hier.native.partitions import log_joint, renumber, slots_of
-from bnp_hier.native.seats import Prior, seats_of
+from bnp_hier.native.seats import prior_of, seats_of
 from bnp_hier.native.sorting import sort_by
 from bnp_hier.native.sweeps import sweep
 
@@ -23,14 +23,14 @@ LEAST_GAIN = 1e-9
 def descend(table):
     """Make sweeps in a fixed order until one brings no gain.
 
-    Arguments: component, rows, labels (−1 for a row without a cluster), order, α and δ, slots, log joint before (NaN if
-    unknown). Results: labels in order of appearance; log joint after every sweep, as many as there is room for; number of
-    sweeps, whether the last one brought no gain, and whether a density was not finite, so that some label is −1.
+    Arguments: component, rows, labels (−1 for a row without a cluster), order, prior with the log joint before (NaN if
+    unknown), slots. Results: labels in order of appearance; log joint after every sweep, as many as there is room for; number
+    of sweeps, whether the last one brought no gain, and whether a density was not finite, so that some label is −1.
     """
     labels, settings, trace, state = integers(table, 8), numbers(table, 6), numbers(table, 9), integers(table, 10)
     copy(integers(table, 4), labels)
     mixture, none = mixture_from(table, 0, 1), np.empty(0)
-    prior, before = Prior(settings[0], settings[1], integers(table, 7)[0]), settings[2]
+    prior, before = prior_of(settings, integers(table, 7)[0]), settings[2]
     old, sweeps, gained = np.empty(len(labels), np.int64), 0, True
     while gained and sweeps < len(trace):
         copy(labels, old)
@@ -56,13 +56,13 @@ DESCEND = Kernel(descend, 1, 1, 1, 2, 1, 1, 1, 0, 1, 1, 1)
 def merge_pair(table):
     """Merge the two clusters whose union increases the log joint most, if any does.
 
-    Arguments: component, rows, labels, α and δ. Results: labels; whether two were merged, and whether a density was not finite,
+    Arguments: component, rows, labels, prior. Results: labels; whether two were merged, and whether a density was not finite,
     so that the rows of both clusters have label −1.
     """
     labels, settings, state = integers(table, 6), numbers(table, 5), integers(table, 7)
     copy(integers(table, 4), labels)
     mixture = mixture_from(table, 0, 1)
-    row, k, discount = mixture.row, slots_of(labels), settings[1]
+    row, k, prior = mixture.row, slots_of(labels), prior_of(settings, 0)
     stats, sizes, marginals = cluster_statistics(mixture, labels, k), np.zeros(k), np.empty(k)
     log_marginals(mixture, stats, k, marginals)
     for label in labels:
@@ -75,7 +75,8 @@ def merge_pair(table):
             columns[t * k + cluster] = one[t]
         clusters += sizes[cluster] > 0
         total += marginals[cluster]
-    opening = math.log(settings[0] + (clusters - 1) * discount) - math.lgamma(1.0 - discount)
+    discount = prior.discount
+    opening = (prior.log_open[clusters - 2] if clusters > 1 else 0.0) - math.lgamma(1.0 - discount)
     best, first, second, unions = -np.inf, 0, 0, np.empty(k)
     for one in range(k):
         for other in range(one + 1, k):
@@ -104,12 +105,12 @@ def anneal(table):
     """Make Gibbs sweeps at given temperatures.
 
     Arguments: component, rows, labels, uniforms (for every sweep 2n: for the order of the rows, and for the rows),
-    temperatures, α and δ, slots. Results: labels, −1 where a density is not finite.
+    temperatures, prior, slots. Results: labels, −1 where a density is not finite.
     """
     labels, temperatures, settings, n = integers(table, 9), numbers(table, 6), numbers(table, 7), len(integers(table, 4))
     copy(integers(table, 4), labels)
     mixture, none, order = mixture_from(table, 0, 0), np.empty(0), np.empty(n, np.int64)
-    prior, undefined = Prior(settings[0], settings[1], integers(table, 8)[0]), False
+    prior, undefined = prior_of(settings, integers(table, 8)[0]), False
     for turn in range(len(temperatures)):
         if not undefined:
             draws = numbers(table, 5)[2 * n * turn : 2 * n * (turn + 1)]

@@ -10,7 +10,7 @@ from bnp_hier.native.bridge import Kernel
 from bnp_hier.native.memory import compiled, copy, integers, numbers, separate
 from bnp_hier.native.mixtures import mixture_from
 from bnp_hier.native.partitions import log_joint, renumber, slots_of
-from bnp_hier.native.seats import Prior, join, leave, seats_of, weigh
+from bnp_hier.native.seats import Prior, join, leave, prior_of, seats_of, weigh
 from bnp_hier.native.sorting import sort_by
 from bnp_hier.native.split_merge import Move, split_or_merge
 from bnp_hier.native.sweeps import sweep
@@ -26,7 +26,7 @@ def _truncated_probability(mixture, prior, labels):
     """Mean probability of a new cluster that a full capacity rules out, over evenly spaced rows."""
     n, none = len(labels), np.empty(0)
     seats, looked_at, total = seats_of(mixture, labels, prior, none, none), min(n, LOOKED_AT), 0.0
-    unlimited = Prior(prior.concentration, prior.discount, prior.slots + 1)
+    unlimited = Prior(prior.discount, prior.log_whole, prior.log_open, prior.slots + 1)
     for place in range(looked_at):
         item = int(place * (n - 1) / max(looked_at - 1, 1))
         slot = labels[item]
@@ -60,7 +60,7 @@ def _summarize(mixture, prior, labels, reals, whole):
 def step_of_gibbs(table):
     """Make one step.
 
-    Arguments: component, rows, labels, draws, α and δ, slots with number of moves and of scans. Results: labels; log joint,
+    Arguments: component, rows, labels, draws, prior, slots with number of moves and of scans. Results: labels; log joint,
     entropy of the shares and truncated probability; number of clusters, largest cluster, accepted moves and lacking slots. If a
     density is not finite, the log joint is NaN and some label is −1.
     """
@@ -68,7 +68,7 @@ def step_of_gibbs(table):
     settings, counts, reals, whole = numbers(table, 6), integers(table, 7), numbers(table, 9), integers(table, 10)
     copy(integers(table, 4), labels)
     mixture, none = mixture_from(table, 0, 0), np.empty(0)
-    prior, move = Prior(settings[0], settings[1], counts[0]), Move(n, counts[2])
+    prior, move = prior_of(settings, counts[0]), Move(n, counts[2])
     order = np.empty(n, np.int64)
     for i in range(n):
         order[i] = i
@@ -98,11 +98,11 @@ GIBBS_STEP = Kernel(step_of_gibbs, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1)
 def summaries_of(table):
     """Summarise a partition.
 
-    Arguments: component, rows, labels, α and δ. Results: log joint, entropy of the shares; number of clusters, largest cluster.
+    Arguments: component, rows, labels, prior. Results: log joint, entropy of the shares; number of clusters, largest cluster.
     """
     settings, whole = numbers(table, 5), integers(table, 7)
     whole[0] = 0
-    _summarize(mixture_from(table, 0, 0), Prior(settings[0], settings[1], 0), integers(table, 4), numbers(table, 6), whole)
+    _summarize(mixture_from(table, 0, 0), prior_of(settings, 0), integers(table, 4), numbers(table, 6), whole)
 
 
 SUMMARIES_OF = Kernel(summaries_of, 1, 1, 1, 2, 1, 1, 1, 1)

@@ -10,7 +10,7 @@ import numpy as np
 from bnp_hier.native.bridge import Kernel
 from bnp_hier.native.memory import compiled, copy, integers, numbers, separate
 from bnp_hier.native.mixtures import mixture_from
-from bnp_hier.native.seats import Prior, Seats, draw, join, leave, seats_of, weigh
+from bnp_hier.native.seats import Seats, draw, join, leave, prior_of, seats_of, weigh
 from bnp_hier.native.split_merge import Move, split_or_merge
 
 __all__ = ["EXTEND", "MOVE_PARTICLES", "SWEEP_PARTICLES"]
@@ -88,7 +88,7 @@ def extend(table):
     """Let rows join the clusters of every particle, one row at a time, and resample the particles when their weights differ
     much.
 
-    Arguments: component, rows, labels (particles, n; −1 for rows not seen yet), log weights, α, δ and the threshold of the
+    Arguments: component, rows, labels (particles, n; −1 for rows not seen yet), log weights, prior with the threshold of the
     effective sample size, slots with the first row and the one after the last, uniforms (rows, particles), and one for each row
     in case of resampling. Results: labels, log weights, increase of the log evidence, whether a slot was lacking and whether a
     density was not finite.
@@ -98,7 +98,7 @@ def extend(table):
     copy(integers(table, 4), labels)
     copy(numbers(table, 5), log_weights)
     mixture, none = mixture_from(table, 0, 0), np.empty(0)
-    particles, n, prior = len(log_weights), mixture.n, Prior(settings[0], settings[1], counts[0])
+    particles, n, prior = len(log_weights), mixture.n, prior_of(settings, counts[0])
     cloud, parents, evidence = _cloud(8, particles, mixture.cache), np.empty(particles, np.int64), 0.0
     empty = seats_of(mixture, labels[:0], prior, none, none).empty
     for p in range(particles):
@@ -160,14 +160,14 @@ EXTEND = Kernel(extend, 1, 1, 1, 2, 2, 1, 1, 1, 2, 1, 2, 1, 0, 1)
 def move_particles(table):
     """Make one split-merge move of every particle.
 
-    Arguments: component, rows, labels (particles, n), draws (particles, ...), α and δ, slots with the number of seated rows.
+    Arguments: component, rows, labels (particles, n), draws (particles, ...), prior, slots with the number of seated rows.
     Results: labels, whether a slot was lacking and whether a density was not finite.
     """
     draws, settings, counts = numbers(table, 5), numbers(table, 6), integers(table, 7)
     labels, state = integers(table, 8), integers(table, 9)
     copy(integers(table, 4), labels)
     mixture = mixture_from(table, 0, 0)
-    n, prior, move = mixture.n, Prior(settings[0], settings[1], counts[0]), Move(counts[1], -1)
+    n, prior, move = mixture.n, prior_of(settings, counts[0]), Move(counts[1], -1)
     particles = len(labels) // n
     each = len(draws) // particles
     for p in range(particles):
@@ -186,14 +186,14 @@ MOVE_PARTICLES = Kernel(move_particles, 1, 1, 1, 2, 2, 2, 1, 1, 2, 1)
 def sweep_particles(table):
     """Make a Gibbs sweep over the seated rows of every particle, in their order.
 
-    Arguments: component, rows, labels (particles, n), uniforms (particles, n), α and δ, slots with the number of seated rows.
+    Arguments: component, rows, labels (particles, n), uniforms (particles, n), prior, slots with the number of seated rows.
     Results: labels, whether a slot was lacking and whether a density was not finite.
     """
     uniforms, settings, counts = numbers(table, 5), numbers(table, 6), integers(table, 7)
     labels, state = integers(table, 8), integers(table, 9)
     copy(integers(table, 4), labels)
     mixture, none = mixture_from(table, 0, 0), np.empty(0)
-    n, prior = mixture.n, Prior(settings[0], settings[1], counts[0])
+    n, prior = mixture.n, prior_of(settings, counts[0])
     for p in range(len(labels) // n):
         own = labels[p * n : (p + 1) * n]
         seats = seats_of(mixture, own, prior, none, none)

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from bnp_hier.native.families.gamma_functions import log_gamma_ratio
 from bnp_hier.native.memory import compiled, separate
 from bnp_hier.native.mixtures import cluster_statistics, log_marginals
 
@@ -39,16 +38,16 @@ def renumber(labels):
 
 @separate
 def log_joint(mixture, prior, labels, k):
-    """Log p(X, partition) for labels below k, of which some may be unused: see `distributions.chinese_restaurant`."""
+    """Log p(X, partition) for labels below k, of which some may be unused: see `distributions.partition_prior`."""
     sizes, marginals, clusters = np.zeros(k), np.empty(k), 0
     for label in labels:
         sizes[label] += 1
     log_marginals(mixture, cluster_statistics(mixture, labels, k), k, marginals)
-    log = -log_gamma_ratio(prior.concentration + 1.0, len(labels) - 1.0)
+    log = prior.log_whole
     for cluster in range(k):
         if sizes[cluster] > 0:
             log += marginals[cluster] + math.lgamma(sizes[cluster] - prior.discount) - math.lgamma(1.0 - prior.discount)
-            if clusters > 0:  # the first cluster opens with probability one
-                log += math.log(prior.concentration + clusters * prior.discount)
+            if clusters > 0:
+                log += prior.log_open[clusters - 1]
             clusters += 1
     return log

@@ -11,15 +11,28 @@ from bnp_hier.native.drawing import index_at
 from bnp_hier.native.memory import compiled, copy, hold, separate
 from bnp_hier.native.mixtures import cluster_statistics, predict, refresh, update
 
-__all__ = ["Prior", "Seats", "draw", "join", "leave", "seats_of", "weigh"]
+__all__ = ["Prior", "Seats", "draw", "join", "leave", "prior_of", "seats_of", "weigh"]
 
 
 class Prior(NamedTuple):
-    """Partition prior: α, δ, and the largest number of clusters."""
+    """Partition prior of Gibbs type.
 
-    concentration: Any
+    - **discount** - σ.
+    - **log_whole** - log V(n, 1).
+    - **log_open** - log weights with which a row opens a cluster, given 1, 2, ... clusters of the others.
+    - **slots** - the largest number of clusters.
+    """
+
     discount: Any
+    log_whole: Any
+    log_open: Any
     slots: Any
+
+
+@compiled
+def prior_of(settings, slots):
+    """Read σ, log V(n, 1), a number that is not of the prior, and the log weights of a new cluster."""
+    return Prior(settings[0], settings[1], settings[3:], slots)
 
 
 class Seats(NamedTuple):
@@ -127,8 +140,8 @@ def weigh(mixture, seats, prior, item):
         if seats.counts[k] > 0:
             weights[k] = seats.log_counts[k]
         elif k == free and opens:
-            # the first row always opens a cluster, whatever the concentration
-            weights[k] = math.log(prior.concentration + occupied * prior.discount) if occupied > 0 else 0.0
+            # the first row always opens a cluster
+            weights[k] = prior.log_open[occupied - 1] if occupied > 0 else 0.0
         else:
             weights[k] = -np.inf
     row = mixture.rows.ctypes.data + 8 * item * mixture.row

@@ -10,7 +10,7 @@ import numpy as np
 from bnp_hier.native.bridge import Kernel
 from bnp_hier.native.memory import compiled, copy, integers, numbers, separate
 from bnp_hier.native.mixtures import cluster_statistics, log_marginals, mixture_from
-from bnp_hier.native.seats import Prior, join, leave, seats_of, weigh
+from bnp_hier.native.seats import Prior, join, leave, prior_of, seats_of, weigh
 from bnp_hier.native.sorting import sort_by
 
 __all__ = ["SPLIT_MERGE", "Move", "split_or_merge"]
@@ -72,7 +72,7 @@ def split_or_merge(mixture, prior, labels, draws, move):
     replayed = np.empty(0 if splits else n, np.int64)
     for i in range(len(replayed)):
         replayed[i] = 1 if labels[i] == two else 0
-    free_choice, log_proposal, pair = np.empty(0, np.int64), 0.0, Prior(prior.concentration, prior.discount, 2)
+    free_choice, log_proposal, pair = np.empty(0, np.int64), 0.0, Prior(prior.discount, prior.log_whole, prior.log_open, 2)
     for scan in range(scans):
         # for a merge, the last scan replays the split that it would undo
         given = replayed if scan == scans - 1 else free_choice
@@ -98,7 +98,7 @@ def split_or_merge(mixture, prior, labels, draws, move):
     merged = clusters if splits else clusters - 1
     discount = prior.discount
     log_ratio = (
-        math.log(prior.concentration + merged * discount)
+        prior.log_open[merged - 1]
         + math.lgamma(sizes[0] - discount)
         + math.lgamma(sizes[1] - discount)
         - math.lgamma(sizes[0] + sizes[1] - discount)
@@ -125,13 +125,13 @@ def split_or_merge(mixture, prior, labels, draws, move):
 def move_once(table):
     """Make one split-merge move.
 
-    Arguments: component, rows, labels, draws, α and δ, slots with number of items and of scans. Results: labels, whether the
+    Arguments: component, rows, labels, draws, prior, slots with number of items and of scans. Results: labels, whether the
     move was accepted, whether a slot was lacking.
     """
     labels, settings, counts = integers(table, 8), numbers(table, 6), integers(table, 7)
     copy(integers(table, 4), labels)
     mixture = mixture_from(table, 0, 0)
-    prior, move = Prior(settings[0], settings[1], counts[0]), Move(counts[1], counts[2])
+    prior, move = prior_of(settings, counts[0]), Move(counts[1], counts[2])
     accepted, refused = split_or_merge(mixture, prior, labels, numbers(table, 5), move)
     integers(table, 9)[0], integers(table, 10)[0] = accepted, refused
 

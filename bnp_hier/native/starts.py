@@ -8,7 +8,7 @@ from bnp_hier.native.bridge import Kernel
 from bnp_hier.native.memory import compiled, integers, numbers, separate
 from bnp_hier.native.mixtures import mixture_from
 from bnp_hier.native.partitions import renumber
-from bnp_hier.native.seats import Prior, seats_of
+from bnp_hier.native.seats import prior_of, seats_of
 from bnp_hier.native.sorting import sort_by
 from bnp_hier.native.sweeps import sweep
 
@@ -71,10 +71,10 @@ def _seat_greedily(mixture, prior, uniforms, sweeps, labels):
 def seat_greedily(table):
     """Seat the rows in random order, each in its most probable cluster, and visit them again.
 
-    Arguments: component, rows, uniforms, α and δ, largest number of clusters and number of sweeps. Result: labels.
+    Arguments: component, rows, uniforms, prior, largest number of clusters and number of sweeps. Result: labels.
     """
     settings, whole = numbers(table, 5), integers(table, 6)
-    prior = Prior(settings[0], settings[1], whole[0])
+    prior = prior_of(settings, whole[0])
     _seat_greedily(mixture_from(table, 0, 0), prior, numbers(table, 4), whole[1], integers(table, 7))
 
 

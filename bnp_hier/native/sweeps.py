@@ -5,7 +5,7 @@ from __future__ import annotations
 from bnp_hier.native.bridge import Kernel
 from bnp_hier.native.memory import copy, integers, numbers, separate
 from bnp_hier.native.mixtures import mixture_from
-from bnp_hier.native.seats import Prior, best, draw, join, leave, seats_of, weigh
+from bnp_hier.native.seats import best, draw, join, leave, prior_of, seats_of, weigh
 
 __all__ = ["SWEEP", "sweep"]
 
@@ -37,7 +37,7 @@ def sweep(mixture, prior, seats, labels, order, uniforms, inverse_temperature):
 def sweep_rows(table):
     """Make one sweep.
 
-    Arguments: component, rows, labels, order, uniforms (n, or none), α, δ and temperature, slots, statistics and sizes of
+    Arguments: component, rows, labels, order, uniforms (n, or none), prior with the temperature, slots, statistics and sizes of
     further rows by slot. Results: labels, and the number of rows without a free slot.
     """
     labels = integers(table, 11)
@@ -46,7 +46,7 @@ def sweep_rows(table):
     for size in sizes:
         further += size
     mixture = mixture_from(table, int(further), 0)
-    prior = Prior(settings[0], settings[1], integers(table, 8)[0])
+    prior = prior_of(settings, integers(table, 8)[0])
     seats = seats_of(mixture, labels, prior, stats, sizes)
     _, refused, _ = sweep(mixture, prior, seats, labels, integers(table, 5), numbers(table, 6), 1.0 / settings[2])
     integers(table, 12)[0] = refused

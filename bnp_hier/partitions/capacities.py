@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,10 +13,10 @@ from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.partitions.seating import Prior
+from bnp_hier.distributions.seating import GibbsTypePrior
 from bnp_hier.utils.arrays import take
 
-__all__ = ["default_capacity", "in_steps", "more_slots", "spread_rows", "truncated_probability"]
+__all__ = ["default_capacity", "in_steps", "more_slots", "spread_rows", "truncated_probability", "with_enough_slots"]
 
 
 def in_steps(clusters: int) -> int:
@@ -25,6 +28,18 @@ def more_slots(stats: Statistics, extra: int) -> Statistics:
     """Append empty slots to the clusters' statistics."""
     # in NumPy: JAX would compile a padding program for every new length
     return jax.tree.map(lambda leaf: np.pad(leaf, [(0, extra)] + [(0, 0)] * (np.ndim(leaf) - 1)), stats)
+
+
+def with_enough_slots(program: Callable[[int], tuple[Any, ...]], slots: int, limit: int) -> tuple[int, list[Any]]:
+    """Run a program with twice as many slots until there is one for every row that opens a cluster, or the limit is reached.
+
+    The program returns, last, how often no slot was free. The result is the number of slots, and all that it returns before.
+    """
+    while True:
+        *results, refused = program(slots)
+        if slots >= limit or not int(refused):
+            return slots, results
+        slots = min(2 * slots, limit)
 
 
 def default_capacity(n: int) -> int:
@@ -43,7 +58,7 @@ def truncated_probability(
     counts: Float[Array, " k"],
     rows: Statistics,
     labels: Int[Array, " m"],
-    prior: Prior,
+    prior: GibbsTypePrior,
 ) -> Float[Array, ""]:
     """Mean conditional probability, over some items, of a new cluster that a full capacity rules out.
 
@@ -66,7 +81,7 @@ def truncated_probability(
         left = counts[None] - mine.astype(counts.dtype) - prior.discount
         seats = jnp.where(left > 0, jnp.log(jnp.where(left > 0, left, 1.0)), -jnp.inf)
         seated = logsumexp(seats + jnp.where(mine, own[:, None], others), axis=1)
-        opening = jnp.log(prior.concentration + counts.shape[0] * prior.discount) + component.log_marginal(rows)
+        opening = prior.log_open(jnp.asarray(counts.shape[0], float)) + component.log_marginal(rows)
         # an item alone in its cluster can stay there: nothing is truncated
         truncated = jnp.where((labels >= 0) & (counts[labels] > 1), jax.nn.sigmoid(opening - seated), 0.0)
         return (truncated.sum() / jnp.maximum((labels >= 0).sum(dtype=truncated.dtype), 1.0)).astype(float)

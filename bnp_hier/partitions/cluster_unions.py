@@ -11,9 +11,8 @@ from scipy.special import gammaln
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
+from bnp_hier.distributions.seating import GibbsTypePrior
 from bnp_hier.partitions.clusters import marginals_of
-from bnp_hier.partitions.engine import settings
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.arrays import take
 
 __all__ = ["Unions", "merge_by_joint"]
@@ -87,7 +86,12 @@ class Unions:
 
 
 def merge_by_joint(
-    component: Component, stats: Statistics, counts: Float[np.ndarray, " k"], prior: Prior, limit: float = np.inf
+    component: Component,
+    stats: Statistics,
+    counts: Float[np.ndarray, " k"],
+    prior: GibbsTypePrior,
+    limit: float = np.inf,
+    merges: int | None = None,
 ) -> tuple[Int[np.ndarray, " k"], Statistics, Float[np.ndarray, " k1"]]:
     """Merge the two clusters whose union increases log p(X, labels) most, as long as any does.
 
@@ -99,13 +103,15 @@ def merge_by_joint(
         Statistics and sizes of the clusters, all of them with rows.
     limit
         Maximum number of clusters: as long as there are more, the best pair is merged even if the log joint decreases.
+    merges
+        Maximum number of merges; None for any number.
 
     Returns
     -------
     names, stats, counts
         New number of each cluster, and the statistics and sizes of the new clusters, in the order of their first members.
     """
-    alpha, discount = settings(prior)
+    discount = np.asarray(prior.discount, np.float64)
 
     def gain(of: Unions, one: np.ndarray, other: np.ndarray, joint: np.ndarray) -> np.ndarray:
         """Increase of the log joint, up to the term of the prior that depends only on the number of clusters."""
@@ -116,9 +122,9 @@ def merge_by_joint(
     unions = Unions(component, stats, counts)
     unions.score(gain)
     name, least = np.arange(len(counts)), LEAST_GAIN * abs(unions.marginals.sum())
-    for clusters in range(len(counts), 1, -1):
+    for clusters in range(len(counts), 1 if merges is None else max(1, len(counts) - merges), -1):
         one, other, score = unions.best()
-        opening = np.log(alpha + (clusters - 1) * discount) - gammaln(1.0 - discount)
+        opening = prior.log_open(clusters - 1) - gammaln(1.0 - discount)
         if score == -np.inf or (clusters <= limit and not score - opening > least):
             break
         unions.merge(one, other)

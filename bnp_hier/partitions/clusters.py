@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from math import prod
 from typing import Any
@@ -14,20 +15,20 @@ from scipy.special import gammaln
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.components.special import log_gamma_ratio_in_numpy
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.distributions.seating import GibbsTypePrior
 from bnp_hier.partitions.capacities import in_steps, more_slots
-from bnp_hier.partitions.engine import has_kernels, kernel_arguments, settings
+from bnp_hier.partitions.engine import has_kernels, kernel, kernel_arguments, settings
 from bnp_hier.partitions.incomplete_rows import log_densities_of_observed
 from bnp_hier.partitions.joint_density import log_joint
 from bnp_hier.partitions.scoring import in_chunks, log_weighted_densities
-from bnp_hier.partitions.seating import Prior
-from bnp_hier.utils.padding import padded
+from bnp_hier.utils.padding import padded, padded_size
 
 __all__ = [
     "joint_and_statistics",
     "joint_of_clusters",
     "log_predictives",
+    "marginals_by",
     "marginals_of",
     "packed",
     "row_length",
@@ -50,40 +51,52 @@ def unpacked(component: Component, rows: Float[np.ndarray, "k p"]) -> Statistics
 
 
 def joint_and_statistics(
-    component: Component, X: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], prior: Prior
+    component: Component, X: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], prior: GibbsTypePrior
 ) -> tuple[float, Statistics]:
     """Return log p(X, labels) in nats and the sufficient statistics of the clusters 0, ..., K − 1, as NumPy arrays."""
     k = int(labels.max()) + 1
     if has_kernels(component):
-        from bnp_hier.native.densities import JOINT
-
         given = kernel_arguments(component, X)
         stats, joint = np.empty((k, row_length(component))), np.empty(())
-        JOINT(*given, np.ascontiguousarray(labels, dtype=np.int64), settings(prior), stats, joint)
+        kernel("densities.JOINT")(
+            *given, np.ascontiguousarray(labels, dtype=np.int64), settings(prior, len(labels), k), stats, joint
+        )
         return float(joint), unpacked(component, stats)
     slots = in_steps(k)
     joint, stats = _summarize(component, padded(X), padded(labels, slots), prior, slots)  # labels ≥ slots are left out
     return float(joint), jax.tree.map(lambda leaf: np.asarray(leaf)[:k], stats)
 
 
-def joint_of_clusters(component: Component, stats: Statistics, counts: Num[np.ndarray, " k"], prior: Prior) -> float:
+def joint_of_clusters(component: Component, stats: Statistics, counts: Num[np.ndarray, " k"], prior: GibbsTypePrior) -> float:
     """Log p(X, labels) from the statistics and sizes of the clusters, all of them with rows (nats)."""
-    k, (alpha, discount) = len(counts), settings(prior)
-    seating = np.log(alpha + discount * np.arange(1, k)).sum() - log_gamma_ratio_in_numpy(alpha + 1.0, counts.sum() - 1.0)
+    discount = np.asarray(prior.discount, np.float64)
+    seating = prior.log_whole(counts.sum()) + prior.log_open(np.arange(1, len(counts))).sum()
     seating += (gammaln(counts - discount) - gammaln(1.0 - discount)).sum()
     return float(seating + marginals_of(component, stats, counts).sum())
 
 
 def marginals_of(component: Component, stats: Statistics, counts: Num[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
     """Log marginal likelihood of each cluster, from their statistics and sizes (nats)."""
-    k = len(counts)
-    if not has_kernels(component):
-        return np.asarray(_log_marginals(component, more_slots(stats, in_steps(k) - k)))[:k]
-    from bnp_hier.native.densities import MARGINALS_OF
+    return marginals_by(component)(packed(stats), counts)
 
-    marginals, most = np.empty(k), np.array(counts.max(), np.int64)
-    MARGINALS_OF(*kernel_arguments(component, np.empty((0, component.dim))), packed(stats), most, marginals)
-    return marginals
+
+def marginals_by(component: Component) -> Callable[[Float[np.ndarray, "k p"], Num[np.ndarray, " k"]], Float[np.ndarray, " k"]]:
+    """Function that computes log marginal likelihoods from packed statistics and sizes, for many calls with one component."""
+    if has_kernels(component):
+        run, given = kernel("densities.MARGINALS_OF"), kernel_arguments(component, np.empty((0, component.dim)))
+
+        def natively(rows: Float[np.ndarray, "k p"], counts: Num[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+            marginals = np.empty(len(rows))
+            run(*given, rows, np.array(counts.max(), np.int64), marginals)
+            return marginals
+
+        return natively
+
+    def by_xla(rows: Float[np.ndarray, "k p"], counts: Num[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+        filled = np.pad(rows, ((0, padded_size(len(rows)) - len(rows)), (0, 0)))
+        return np.array(_log_marginals(component, unpacked(component, filled)))[: len(rows)]
+
+    return by_xla
 
 
 @jax.jit
@@ -115,12 +128,10 @@ def log_predictives(
         densities[rows] = in_chunks(lambda some: log_densities_of_observed(component, given, some), X[rows])[:, :k]
         return densities
     if has_kernels(component):
-        from bnp_hier.native.densities import PREDICTIVES
-
         clusters = packed(stats)
         clusters = np.concatenate([clusters, np.zeros((1, clusters.shape[1]))])
         densities = np.empty((len(X), len(clusters)))
-        PREDICTIVES(*kernel_arguments(component, X), clusters, np.array(total, np.int64), densities)
+        kernel("densities.PREDICTIVES")(*kernel_arguments(component, X), clusters, np.array(total, np.int64), densities)
         return densities
     k = len(jax.tree.leaves(stats)[0])
     slots = in_steps(k + 1)
@@ -153,7 +164,7 @@ def _shapes_for(structure: Any, shapes: tuple[tuple[int, ...], ...]) -> Statisti
 
 @partial(jax.jit, static_argnames="slots")
 def _summarize(
-    component: Component, X: Float[Array, "n d"], labels: Int[Array, " n"], prior: Prior, slots: int
+    component: Component, X: Float[Array, "n d"], labels: Int[Array, " n"], prior: GibbsTypePrior, slots: int
 ) -> tuple[Float[Array, ""], Statistics]:
     rows = component.suff_stats(X)
     return log_joint(component, rows, labels, prior, slots), cluster_statistics(rows, labels, slots)

@@ -1,22 +1,24 @@
-"""Choice between native kernels and XLA programs: the only place that knows when which of the two runs."""
+"""Choice between native kernels and XLA programs, and calls of the kernels: the only place that knows when which runs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from bnp_hier.components import Component
+from bnp_hier.distributions.seating import GibbsTypePrior
 from bnp_hier.native.availability import ffi_available, kernels_run
 from bnp_hier.native.names import FAMILIES
-from bnp_hier.partitions.seating import Prior
-from bnp_hier.utils.arrays import is_traced
+from bnp_hier.utils.arrays import in_floats, is_traced
 
-__all__ = ["has_calls", "has_kernels", "kernel_arguments", "key_words", "settings"]
+__all__ = ["call_kernel", "has_calls", "has_kernels", "kernel", "kernel_arguments", "key_words", "settings"]
 
 
 def has_kernels(component: Component) -> bool:
@@ -24,9 +26,20 @@ def has_kernels(component: Component) -> bool:
     return kernels_run() and component.native() is not None
 
 
-def has_calls(component: Component) -> bool:
-    """Whether they also run for it inside XLA programs."""
-    return has_kernels(component) and ffi_available()
+def has_calls(component: Component | None = None) -> bool:
+    """Whether they also run inside XLA programs, for this component or for what needs none."""
+    return ffi_available() and (component is None or has_kernels(component))
+
+
+def kernel(name: str) -> Any:
+    """Return a kernel by module and name, such as "sweeps.SWEEP"; Numba need not be there unless kernels run."""
+    module, _, constant = name.rpartition(".")
+    return getattr(import_module(f"bnp_hier.native.{module}"), constant)
+
+
+def call_kernel(name: str, results: Sequence[tuple[tuple[int, ...], Any]], *arguments: ArrayLike) -> list[Array]:
+    """Run a kernel inside an XLA program; `results` are the shapes and types of its results."""
+    return kernel(name).ffi_call([jax.ShapeDtypeStruct(shape, jnp.result_type(kind)) for shape, kind in results], *arguments)
 
 
 def kernel_arguments(component: Component, X: ArrayLike) -> tuple[Any, Any, Any, Any]:
@@ -63,6 +76,21 @@ def key_words(keys: Array) -> Int[Array, " w"]:
     return jax.lax.bitcast_convert_type(words, jnp.int32).ravel()
 
 
-def settings(prior: Prior, *more: float) -> Float[np.ndarray, " s"]:
-    """Return the parameters of a partition prior, and further numbers, as an argument of kernels."""
-    return np.array([prior.concentration, prior.discount, *more], dtype=np.float64)
+def settings(prior: GibbsTypePrior, n: int, slots: int, number: ArrayLike = 0.0) -> Any:
+    """Return a partition prior as an argument of kernels: σ, log V(n, 1), a further number, and log weights of new clusters.
+
+    Parameters
+    ----------
+    prior
+        Partition prior.
+    n
+        Number of items.
+    slots
+        Number of clusters among the other items up to which weights are needed.
+    number
+        What else a kernel needs.
+    """
+    whole, opens = prior.log_whole(n), prior.log_open(np.arange(1.0, slots + 1.0))
+    if not is_traced(prior, number):
+        return np.concatenate([[prior.discount, whole, number], opens]).astype(np.float64)
+    return jnp.concatenate([in_floats(prior.discount, whole, number), jnp.asarray(opens, jnp.result_type(float))])

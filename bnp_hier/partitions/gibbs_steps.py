@@ -12,13 +12,13 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.partitions.capacities import spread_rows, truncated_probability
-from bnp_hier.partitions.engine import kernel_arguments
+from bnp_hier.partitions.engine import call_kernel, kernel_arguments, settings
 from bnp_hier.partitions.joint_density import log_joint
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sizes import size_summaries
 from bnp_hier.partitions.split_merge import draws_per_move, split_or_merge
 from bnp_hier.partitions.sweeps import sweep
-from bnp_hier.utils.arrays import in_floats, take
+from bnp_hier.utils.arrays import take
 from bnp_hier.utils.labels import first_come_labels
 
 __all__ = ["GibbsStep", "draws_per_step", "gibbs_step", "partition_diagnostics"]
@@ -56,11 +56,9 @@ def partition_diagnostics(
 ) -> tuple[Float[Array, ""], Int[Array, ""], Int[Array, ""], Float[Array, ""]]:
     """Log joint (nats), number of clusters, size of the largest, and entropy of the cluster shares (nats)."""
     if seating.native:
-        from bnp_hier.native.gibbs_step import SUMMARIES_OF
-
-        arguments = *kernel_arguments(seating.component, seating.X), labels, in_floats(*seating.prior)
-        shapes = ((2,), jnp.result_type(float)), ((2,), jnp.result_type(int))
-        (joint, entropy), (clusters, largest) = SUMMARIES_OF.ffi_call([jax.ShapeDtypeStruct(*s) for s in shapes], *arguments)
+        arguments = *kernel_arguments(seating.component, seating.X), labels, settings(seating.prior, len(labels), slots)
+        results = [((2,), float), ((2,), int)]
+        (joint, entropy), (clusters, largest) = call_kernel("gibbs_step.SUMMARIES_OF", results, *arguments)
         return joint, clusters, largest, entropy
     joint = log_joint(seating.component, seating.rows, labels, seating.prior, slots)
     return joint, *size_summaries(cluster_counts(labels, slots))
@@ -116,20 +114,10 @@ def gibbs_step(
 def _native_step(
     seating: Seating, labels: Int[Array, " n"], draws: Float[Array, " r"], slots: int, moves: int, restricted_scans: int | None
 ) -> GibbsStep:
-    from bnp_hier.native.gibbs_step import GIBBS_STEP
-
     scans = -1 if restricted_scans is None else restricted_scans
-    arguments = (
-        *kernel_arguments(seating.component, seating.X),
-        labels,
-        draws,
-        in_floats(*seating.prior),
-        np.array([slots, moves, scans]),
+    given, numbers = kernel_arguments(seating.component, seating.X), np.array([slots, moves, scans])
+    results = [(labels.shape, labels.dtype), ((3,), float), ((4,), int)]
+    labels, (joint, entropy, truncated), (n_clusters, largest, accepted, refused) = call_kernel(
+        "gibbs_step.GIBBS_STEP", results, *given, labels, draws, settings(seating.prior, len(labels), slots), numbers
     )
-    results = (
-        jax.ShapeDtypeStruct(labels.shape, labels.dtype),
-        jax.ShapeDtypeStruct((3,), jnp.result_type(float)),
-        jax.ShapeDtypeStruct((4,), jnp.result_type(int)),
-    )
-    labels, (joint, entropy, truncated), (n_clusters, largest, accepted, refused) = GIBBS_STEP.ffi_call(results, *arguments)
     return GibbsStep(labels, joint, n_clusters, largest, entropy, accepted, refused, truncated)

@@ -13,11 +13,11 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.distributions.seating import Prior, log_seating
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.partitions.capacities import in_steps, more_slots
 from bnp_hier.partitions.clusters import joint_and_statistics
 from bnp_hier.partitions.incomplete_rows import log_densities_of_observed
-from bnp_hier.partitions.seating import Prior, log_seating
 from bnp_hier.utils.arrays import take
 from bnp_hier.utils.labels import canonical_labels
 from bnp_hier.utils.padding import padded, padded_size

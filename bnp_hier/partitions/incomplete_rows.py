@@ -62,7 +62,7 @@ def redraw_incomplete_rows(
     capacity = -(-slots // BLOCK) * BLOCK
     stats, counts = cluster_statistics(component.suff_stats(X), labels, capacity), cluster_counts(labels, capacity)
     rows, fresh = component.density_of_cells(stats), component.density_of_cells(component.empty())
-    alpha, discount = jnp.asarray(values.concentration, X.dtype), jnp.asarray(values.discount, X.dtype)
+    prior, discount = values.prior, jnp.asarray(values.prior.discount, X.dtype)
 
     def place(tree: Any, slot: Array, new: Any) -> Any:
         return jax.tree.map(lambda leaf, value: leaf.at[slot].set(value), tree, new)
@@ -86,7 +86,7 @@ def redraw_incomplete_rows(
         found = jax.lax.fori_loop(0, used, densities, jnp.zeros(capacity, X.dtype))
         size, clusters = counts.astype(X.dtype), (counts > 0).sum().astype(X.dtype)
         weights = jnp.where(counts > 0, jnp.log(jnp.where(counts > 0, size - discount, 1.0)) + found, -jnp.inf)
-        new = jnp.log(alpha + discount * clusters) + component.log_density_of_cells(fresh, seen)
+        new = jnp.asarray(prior.log_open(clusters), X.dtype) + component.log_density_of_cells(fresh, seen)
         free = jnp.argmin(counts > 0)
         weights = jnp.where((jnp.arange(capacity) == free) & (clusters < slots), new, weights)
         slot = jax.random.categorical(key_label, weights)

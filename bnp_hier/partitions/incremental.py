@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +13,10 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
-from bnp_hier.partitions.capacities import in_steps, more_slots
+from bnp_hier.distributions.seating import Prior
+from bnp_hier.partitions.capacities import in_steps, more_slots, with_enough_slots
 from bnp_hier.partitions.clusters import joint_and_statistics, packed, unpacked
-from bnp_hier.partitions.engine import has_kernels, kernel_arguments, settings
-from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.engine import has_kernels, kernel, kernel_arguments, settings
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sweeps import check_seated, sweep
 from bnp_hier.utils.arrays import take
@@ -96,14 +97,12 @@ def seat_rows(
     if has_kernels(component):
         return _seat_natively(component, X, clusters, prior, limit, sweeps, first)
     stats, counts = clusters
-    slots = min(in_steps(len(counts) + 1), limit)
-    while True:
-        extra = slots - len(counts)
-        given = more_slots(stats, extra), jnp.asarray(np.pad(counts, (0, extra)))
-        labels, added, seated, refused = _seated(component, jnp.asarray(X), given, prior, slots, sweeps)
-        if not int(refused) or slots >= limit:
-            break
-        slots = min(2 * slots, limit)
+
+    def program(slots: int) -> tuple[Any, ...]:
+        given = more_slots(stats, slots - len(counts)), jnp.asarray(np.pad(counts, (0, slots - len(counts))))
+        return _seated(component, jnp.asarray(X), given, prior, slots, sweeps)
+
+    _, (labels, added, seated) = with_enough_slots(program, min(in_steps(len(counts) + 1), limit), limit)
     check_seated(component, np.asarray(labels), first=first)
     size = max(len(counts), int(labels.max()) + 1)
     return np.asarray(labels), jax.tree.map(lambda leaf: np.asarray(leaf)[:size], added), np.asarray(seated)[:size]
@@ -118,15 +117,14 @@ def _seat_natively(
     sweeps: int,
     first: int,
 ) -> tuple[Int[np.ndarray, " c"], Statistics, Float[np.ndarray, " s"]]:
-    from bnp_hier.native.sweeps import SWEEP
-
     stats, counts = packed(clusters[0]), np.asarray(clusters[1], dtype=np.float64)
     given, order, none = kernel_arguments(component, X), np.arange(len(X)), np.empty(0)
-    slots = np.array(limit)
+    slots, opened = np.array(limit), min(limit, len(counts) + len(X))
+    weights = settings(prior, len(X), opened, 1.0)
     labels, refused = np.full(len(X), -1), np.empty((), np.int64)
     for _ in range(sweeps):
         moved = np.empty(len(X), np.int64)
-        SWEEP(*given, labels, order, none, settings(prior, 1.0), slots, stats, counts, moved, refused)
+        kernel("sweeps.SWEEP")(*given, labels, order, none, weights, slots, stats, counts, moved, refused)
         check_seated(component, moved, first=first)
         labels = moved
     _, more = joint_and_statistics(component, X, labels, prior)

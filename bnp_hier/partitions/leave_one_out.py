@@ -15,13 +15,12 @@ from jaxtyping import Array, Bool, Float, Int
 from bnp_hier.components import Component
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.distributions.seating import GibbsTypePrior, log_seating
 from bnp_hier.inspection.collapsed import MixtureValues
-from bnp_hier.partitions.engine import has_calls, kernel_arguments
+from bnp_hier.partitions.engine import call_kernel, has_calls, kernel_arguments, settings
 from bnp_hier.partitions.incomplete_rows import log_densities_of_observed
 from bnp_hier.partitions.joint_density import log_joint
 from bnp_hier.partitions.scoring import log_weighted_densities, mixture_log_weights, with_empty
-from bnp_hier.partitions.seating import Prior, log_seating
-from bnp_hier.utils.arrays import in_floats
 from bnp_hier.utils.padding import masked
 
 __all__ = [
@@ -86,22 +85,19 @@ def joint_and_densities(
     leave_out
         Whether to compute `left_out`, which is empty otherwise.
     """
-    prior = Prior(values.concentration, values.discount)
+    prior, further = values.prior, values.prior.of_a_further_item
     rows = jnp.zeros((0, values.component.dim)) if new is None else new
     if has_calls(values.component):
-        from bnp_hier.native.densities import ROW_DENSITIES
-
         # beside n rows that are all alone, a new row can still open a cluster
-        real, most = jnp.result_type(float), int(min(max_clusters, len(values.X) + 1))
-        shapes = [(), (len(values.X) if leave_out else 0,), (len(rows),)]
-        results = [jax.ShapeDtypeStruct(shape, real) for shape in shapes]
-        given = kernel_arguments(values.component, values.X)
-        return RowDensities(*ROW_DENSITIES.ffi_call(results, *given, labels, in_floats(*prior), np.array(most), rows))
+        most, given = int(min(max_clusters, len(values.X) + 1)), kernel_arguments(values.component, values.X)
+        results = [((), float), ((len(values.X) if leave_out else 0,), float), ((len(rows),), float)]
+        arguments = *given, labels, *(settings(each, len(values.X), most) for each in (prior, further)), np.array(most), rows
+        return RowDensities(*call_kernel("densities.ROW_DENSITIES", results, *arguments))
     component, stats = values.component, cluster_statistics(values.component.suff_stats(values.X), labels, slots)
     joint = log_joint(component, component.suff_stats(values.X), labels, prior, slots)
     left_out = leave_one_out_densities(component, values.X, labels, prior, slots, max_clusters) if leave_out else jnp.zeros(0)
     counts = cluster_counts(labels, slots).astype(float)
-    weights = mixture_log_weights(component, stats, counts, prior, rows, max_clusters)
+    weights = mixture_log_weights(component, stats, counts, further, rows, max_clusters)
     return RowDensities(joint, left_out, logsumexp(weights, axis=1))
 
 
@@ -110,14 +106,15 @@ def leave_one_out_densities(
     component: Component,
     X: Float[Array, "n d"],
     labels: Int[Array, " n"],
-    prior: Prior,
+    prior: GibbsTypePrior,
     slots: int,
     max_clusters: ArrayLike = jnp.inf,
 ) -> Float[Array, " n"]:
     """Log predictive density of each row given all other rows and their labels (nats).
 
-    log p(x_i|D∖i, v∖i) = log [Σ_k (n_k∖i − δ) p(x_i|D_k∖i) + (α + K∖i δ) p(x_i)] − log (n − 1 + α), where the label of the row
-    itself is summed out. The row's statistics are subtracted from those of its cluster, so no refit is needed.
+    For a Pitman-Yor process, log p(x_i|D∖i, v∖i) = log [Σ_k (n_k∖i − δ) p(x_i|D_k∖i) + (α + K∖i δ) p(x_i)] − log (n − 1 + α),
+    where the label of the row itself is summed out; other priors have other weights of a new cluster. The row's statistics are
+    subtracted from those of its cluster, so no refit is needed.
 
     Parameters
     ----------
@@ -149,11 +146,11 @@ def _over_labels(
     opened: Float[Array, " r"],
     labels: Int[Array, " r"],
     counts: Float[Array, " k"],
-    prior: Prior,
+    prior: GibbsTypePrior,
     max_clusters: ArrayLike,
 ) -> Float[Array, " r"]:
     """Sum over the labels of rows whose densities are given: in all clusters, in their own without them, and in a new one."""
-    alpha, discount = jnp.asarray(prior.concentration, float), jnp.asarray(prior.discount, float)
+    discount = jnp.asarray(prior.discount, float)
     mine = labels[:, None] == jnp.arange(len(counts), dtype=labels.dtype)[None]
     left = counts[None] - mine.astype(counts.dtype)
     clusters = (counts > 0).sum(dtype=counts.dtype) - (counts[labels] == 1).astype(counts.dtype)
@@ -161,8 +158,9 @@ def _over_labels(
     density = jnp.where(mine, own[:, None], whole)
     joined = seats + jnp.where(left > 0, density, 0.0)
     room = clusters < max_clusters
-    new = jnp.where(room, jnp.log(alpha + clusters * discount) + opened, -jnp.inf)
-    total = counts.sum() - 1 + jnp.where(room, alpha, -clusters * discount)
+    log_open = jnp.asarray(prior.log_open(jnp.maximum(clusters, 1.0)))
+    new = jnp.where(room, log_open + opened, -jnp.inf)
+    total = counts.sum() - 1 - clusters * discount + jnp.where(room, jnp.exp(log_open), 0.0)
     return logsumexp(jnp.column_stack([joined, new]), axis=1) - jnp.log(total)
 
 
@@ -181,7 +179,7 @@ def observed_densities(
         Which cells are missing and completed.
     """
     component = values.component
-    rows, prior = np.flatnonzero(absent.any(axis=1)), Prior(values.concentration, values.discount)
+    rows, prior = np.flatnonzero(absent.any(axis=1)), values.prior
     each = component.suff_stats(jnp.asarray(values.X))
     stats, counts = cluster_statistics(each, labels, slots), cluster_counts(labels, slots).astype(float)
     seen, labels = jnp.where(absent, jnp.nan, values.X)[rows], labels[rows]
@@ -218,7 +216,7 @@ def densities_without_rows(
     incomplete
         Whether any of these columns depends on others, so that its values must be integrated out.
     """
-    component, prior, m = values.component, Prior(values.concentration, values.discount), len(new)
+    component, prior, m = values.component, values.prior, len(new)
     X = jnp.asarray(values.X)
     each = component.suff_stats(X)
     stats, counts = cluster_statistics(each, labels, slots), cluster_counts(labels, slots).astype(float)
@@ -235,7 +233,7 @@ def densities_without_rows(
     of_rows = _over_labels(whole[m:], jnp.diag(own[m:]), opened[m:], mine, counts, prior, max_clusters)
 
     # at new rows: sums of positive terms, in units of the largest
-    seats, opened = jnp.asarray(log_seating(counts, prior, max_clusters)), opened[:m]
+    seats, opened = jnp.asarray(log_seating(counts, prior.of_a_further_item, max_clusters)), opened[:m]
     joined = jnp.log(jnp.where(counts > 0, counts - prior.discount, 0.0))[None] + whole[:m]
     reference = jnp.maximum(joined.max(1), opened)
     unlike = (jnp.arange(slots, dtype=mine.dtype)[:, None] != mine[None]).astype(joined.dtype)
@@ -243,8 +241,8 @@ def densities_without_rows(
     joined_own = jnp.log(jnp.where(left > 0, left - prior.discount, 0.0))[None] + own[:m] - reference[:, None]
     clusters = (counts > 0).sum(dtype=counts.dtype) - (left == 0).astype(counts.dtype)
     room = clusters < max_clusters
-    opening = jnp.where(room, prior.concentration + clusters * prior.discount, 0.0)
-    total = counts.sum() - 1 + jnp.where(room, prior.concentration, -clusters * prior.discount)
+    opening = jnp.where(room, jnp.exp(prior.log_open(jnp.maximum(clusters, 1.0))), 0.0)
+    total = counts.sum() - 1 - clusters * prior.discount + opening
     of_new = beside + jnp.where(left[None] > 0, jnp.exp(joined_own), 0.0) + jnp.outer(jnp.exp(opened - reference), opening)
     given_all = logsumexp(jnp.column_stack([whole[:m], opened]) + seats[None], axis=1)
     return DensitiesWithoutRows(of_rows, (of_new / total[None]).T, reference, given_all)
@@ -256,6 +254,6 @@ def observed_mixture_densities(
     """`mixture_log_weights` of new rows with missing values (NaN), which are integrated out; works under ``jit``."""
     component = values.component
     stats = cluster_statistics(component.suff_stats(jnp.asarray(values.X)), labels, slots)
-    counts, prior = cluster_counts(labels, slots).astype(float), Prior(values.concentration, values.discount)
+    counts, prior = cluster_counts(labels, slots).astype(float), values.prior.of_a_further_item
     weights = jnp.asarray(log_seating(counts, prior, max_clusters))
     return log_densities_of_observed(component, with_empty(component, stats), jnp.asarray(X)) + weights[None]

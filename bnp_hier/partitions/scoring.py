@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.partitions.seating import Prior, log_seating
+from bnp_hier.distributions.seating import GibbsTypePrior, log_seating
 from bnp_hier.utils.padding import padded
 
 __all__ = ["CHUNK", "check_log_weights", "in_chunks", "log_weighted_densities", "mixture_log_weights", "with_empty"]
@@ -71,7 +71,7 @@ def mixture_log_weights(
     component: Component,
     stats: Statistics,
     counts: Float[Array, " k"],
-    prior: Prior,
+    prior: GibbsTypePrior,
     X: Float[Array, "m d"],
     max_clusters: ArrayLike = np.inf,
 ) -> Float[Array, "m k1"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,13 +12,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from bnp_hier.components import Component
+from bnp_hier.distributions.seating import GibbsTypePrior
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.native.cores import on_cores
-from bnp_hier.partitions.capacities import default_capacity, in_steps
-from bnp_hier.partitions.engine import has_kernels, kernel_arguments, settings
+from bnp_hier.partitions.capacities import default_capacity, in_steps, with_enough_slots
+from bnp_hier.partitions.cluster_unions import merge_by_joint
+from bnp_hier.partitions.clusters import joint_and_statistics
+from bnp_hier.partitions.engine import has_kernels, kernel, kernel_arguments, settings
 from bnp_hier.partitions.joint_density import log_joint
-from bnp_hier.partitions.merging import merge_best_pair
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sweeps import check_seated, sweep
 from bnp_hier.utils.deadlines import current_deadline
@@ -84,35 +86,37 @@ def descend(
     ValueError
         If a density is not finite; the message names a row.
     """
-    if has_kernels(values.component):
-        return _descend_natively(values, orders, starts, limit, max_iter, merge)
-    component, prior = values.component, Prior(values.concentration, values.discount)
-    # slots are added until there is a free one for every row that opens a new cluster
-    slots = min(max(default_capacity(len(values.X)), 2 * int(starts.max()) + 2), limit)
-    data, paths = jnp.asarray(values.X), jnp.asarray(orders)
-    while True:
-        result = _sweeps(component, data, prior, paths, jnp.asarray(starts), slots, max_iter)
-        if slots == limit or not np.asarray(result.refused).any():
-            break
-        slots = min(2 * slots, limit)
-    check_seated(component, np.asarray(result.labels))
-    traces = [[trace] for trace in _traces(result)]
-    # every round reduces the number of clusters or increases the log joint; the cap prevents endless rounds caused by rounding
-    # errors
-    deadline = current_deadline()
-    for _ in range(len(data) if merge else 0):
-        if deadline.is_past():
-            break
-        merged, changed = _merge(component, data, prior, result.labels, slots)
-        check_seated(component, np.asarray(merged))
-        if not np.asarray(changed).any():
-            break
-        result = _sweeps(component, data, prior, paths, merged, slots, max_iter)
-        check_seated(component, np.asarray(result.labels))
-        for run in np.flatnonzero(changed):
-            traces[run].append(_traces(result)[run])
-    whole = [np.concatenate(parts) for parts in traces]
-    return Descent(np.asarray(result.labels), np.asarray(result.log_joint), whole, np.asarray(result.converged))
+    n, deadline, moves = len(values.X), current_deadline(), _moves(values, limit)
+    per_call = 1 if deadline.is_limited else max(1, VISITS_PER_CALL // n)
+
+    def swept(labels: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, list[float], bool]:
+        trace, ended = [np.nan], False
+        # the first sweep seats all rows
+        while not ended and len(trace) <= max_iter and (len(trace) == 1 or not deadline.is_past()):
+            labels, reached, ended = moves.sweeps(labels, order, trace[-1], min(per_call, max_iter + 1 - len(trace)))
+            check_seated(values.component, labels)
+            trace.extend(reached)
+        return labels, trace[1:], ended
+
+    def one(run: int) -> tuple[np.ndarray, list[float], bool]:
+        order = _whole(orders[run])
+        labels, trace, converged = swept(_whole(starts[run]), order)
+        # every round reduces the number of clusters or increases the log joint; the cap prevents endless rounds caused by
+        # rounding errors
+        for _ in range(n if merge else 0):
+            if deadline.is_past():
+                break
+            merged, changed = moves.merge(labels)
+            check_seated(values.component, merged)
+            if not changed:
+                break
+            labels, more, converged = swept(merged, order)
+            trace += more
+        return labels, trace, converged
+
+    labels, traces, converged = zip(*moves.apply(one, range(len(starts)), 5 * starts.size), strict=True)
+    joints = np.array([trace[-1] for trace in traces])
+    return Descent(np.stack(labels), joints, [np.array(trace) for trace in traces], np.array(converged))
 
 
 def merge_clusters(values: MixtureValues, labels: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
@@ -123,15 +127,10 @@ def merge_clusters(values: MixtureValues, labels: Int[np.ndarray, " n"]) -> Int[
     ValueError
         If a density is not finite; the message names a row.
     """
-    component, prior = values.component, Prior(values.concentration, values.discount)
-    given = kernel_arguments(component, values.X) if has_kernels(component) else None
-    data, slots = jnp.asarray(values.X), in_steps(int(labels.max()) + 1)
+    moves = _moves(values, len(labels))
     for _ in range(int(labels.max())):
-        if given is None:
-            merged, changed = (np.asarray(value)[0] for value in _merge(component, data, prior, labels[None], slots))
-        else:
-            merged, changed = _merge_natively(given, labels, prior)
-        check_seated(component, merged)
+        merged, changed = moves.merge(labels)
+        check_seated(values.component, merged)
         if not changed:
             break
         labels = merged
@@ -165,30 +164,20 @@ def anneal(
     ValueError
         If a density is not finite; the message names a row.
     """
-    component, prior = values.component, Prior(values.concentration, values.discount)
-    if has_kernels(component):
-        from bnp_hier.native.descent import ANNEAL
+    moves, found, deadline = _moves(values, limit), _whole(starts).copy(), current_deadline()
+    sweeps = temperatures.shape[1]
+    per_call = 1 if deadline.is_limited else max(1, sweeps)
 
-        given, found, deadline = kernel_arguments(component, values.X), _whole(starts).copy(), current_deadline()
-        numbers, sweeps = settings(prior), temperatures.shape[1]
-        per_call = 1 if deadline.is_limited else max(1, sweeps)
+    def one(run: int) -> None:
+        for at in range(0, sweeps, per_call):
+            if deadline.is_past():
+                break
+            some = slice(at, at + per_call)
+            found[run] = moves.annealed(found[run], _real(draws[run, some]), _real(temperatures[run, some]))
+            check_seated(values.component, found[run])
 
-        def one(run: int) -> None:
-            for at in range(0, sweeps, per_call):
-                if deadline.is_past():
-                    break
-                some = slice(at, at + per_call)
-                before = found[run].copy()
-                ANNEAL(
-                    *given, before, _real(draws[run, some]), _real(temperatures[run, some]), numbers, _whole(limit), found[run]
-                )
-
-        on_cores(one, range(len(starts)), draws.size)
-        check_seated(component, found)
-        return found
-    annealed = np.asarray(_annealed(component, jnp.asarray(values.X), prior, starts, temperatures, draws, limit))
-    check_seated(component, annealed)
-    return annealed
+    moves.apply(one, range(len(starts)), draws.size)
+    return found
 
 
 def _whole(values: Any) -> Int[np.ndarray, "..."]:
@@ -199,143 +188,99 @@ def _real(values: Any) -> Float[np.ndarray, "..."]:
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
-def _merge_natively(given: Any, labels: Int[np.ndarray, " n"], prior: Prior) -> tuple[Int[np.ndarray, " n"], bool]:
-    from bnp_hier.native.descent import MERGE_PAIR
+class _Moves(NamedTuple):
+    """Moves of a search in one of the two engines.
 
-    merged, state = np.empty(len(labels), np.int64), np.zeros(2, np.int64)
-    MERGE_PAIR(*given, _whole(labels), settings(prior), merged, state)
-    return merged, bool(state[0])
-
-
-def _descend_natively(
-    values: MixtureValues,
-    orders: Int[np.ndarray, "r m"],
-    starts: Int[np.ndarray, "r n"],
-    limit: int,
-    max_iter: int,
-    merge: bool,
-) -> Descent:
-    from bnp_hier.native.descent import DESCEND
-
-    component, prior, n = values.component, Prior(values.concentration, values.discount), len(values.X)
-    given = kernel_arguments(component, values.X)
-    deadline = current_deadline()
-    per_call = 1 if deadline.is_limited else max(1, VISITS_PER_CALL // n)
-
-    def swept(labels: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
-        parts, reached, ended = [np.empty(0)], np.nan, False
-        for sweeps in [per_call] * (max_iter // per_call) + [max_iter % per_call]:
-            # the first sweep seats all rows
-            if sweeps and not ended and (len(parts) == 1 or not deadline.is_past()):
-                found, trace, state = np.empty(n, np.int64), np.empty(sweeps), np.zeros(3, np.int64)
-                DESCEND(*given, labels, order, settings(prior, reached), _whole(limit), found, trace, state)
-                check_seated(component, found)
-                labels, ended = found, bool(state[1])
-                parts.append(trace[: state[0]])
-                reached = parts[-1][-1]
-        return labels, np.concatenate(parts), ended
-
-    def one(run: int) -> tuple[np.ndarray, np.ndarray, bool]:
-        order = _whole(orders[run])
-        labels, trace, converged = swept(_whole(starts[run]), order)
-        for _ in range(n if merge else 0):  # for the reason given above
-            if deadline.is_past():
-                break
-            merged, changed = _merge_natively(given, labels, prior)
-            check_seated(component, merged)
-            if not changed:
-                break
-            labels, more, converged = swept(merged, order)
-            trace = np.concatenate([trace, more])
-        return labels, trace, converged
-
-    found = on_cores(one, range(len(starts)), 5 * starts.size)
-    labels, traces, converged = zip(*found, strict=True)
-    joints = np.array([trace[-1] for trace in traces])
-    return Descent(np.stack(labels), joints, list(traces), np.array(converged))
-
-
-class _Sweeps(NamedTuple):
-    """Result of descents by an XLA program: see `Descent`.
-
-    - **trace** - (r, max_iter) log joint after each sweep, NaN after the last.
-    - **sweeps** - (r,) number of sweeps.
-    - **refused** - (r,) how often a row needed a new cluster but no slot was free.
+    - **sweeps** - from labels, an order, the log joint (NaN if unknown) and a number, the labels after at most so many sweeps,
+      the log joint after each, and whether the last one brought no gain.
+    - **merge** - from labels, those after the best merge of two clusters, and whether there was one.
+    - **annealed** - from labels, uniform draws and temperatures, the labels after Gibbs sweeps.
+    - **apply** - applies a function to items, given the work in visits of rows.
     """
 
-    labels: Int[Array, "r n"]
-    log_joint: Float[Array, " r"]
-    trace: Float[Array, "r sweeps"]
-    sweeps: Int[Array, " r"]
-    converged: Array
-    refused: Int[Array, " r"]
+    sweeps: Callable[[np.ndarray, np.ndarray, float, int], tuple[np.ndarray, Iterable[float], bool]]
+    merge: Callable[[np.ndarray], tuple[np.ndarray, bool]]
+    annealed: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+    apply: Callable[[Callable[[int], Any], Sequence[int], int], list[Any]]
 
 
-def _traces(result: _Sweeps) -> list[Float[np.ndarray, " _"]]:
-    return [np.asarray(row)[: int(m)] for row, m in zip(result.trace, result.sweeps, strict=True)]
+def _moves(values: MixtureValues, limit: int) -> _Moves:
+    return (_native_moves if has_kernels(values.component) else _xla_moves)(values, limit)
 
 
-@partial(jax.jit, static_argnames=("slots", "max_iter"))
-def _sweeps(
-    component: Component,
-    X: Float[Array, "n d"],
-    prior: Prior,
-    orders: Int[Array, "r m"],
-    starts: Int[Array, "r n"],
-    slots: int,
-    max_iter: int,
-) -> _Sweeps:
-    seating = Seating(component, X, prior)
+def _native_moves(values: MixtureValues, limit: int) -> _Moves:
+    given, n = kernel_arguments(values.component, values.X), len(values.X)
+    prior = settings(values.prior, n, n)
 
-    def one(order: Int[Array, " m"], start: Int[Array, " n"]) -> _Sweeps:
-        def goes_on(state: Any) -> Array:
-            _, _, gained, sweeps, _ = state
-            return gained & (sweeps < max_iter)
+    def sweeps(labels: np.ndarray, order: np.ndarray, reached: float, most: int) -> tuple[np.ndarray, np.ndarray, bool]:
+        found, trace, state = np.empty(len(labels), np.int64), np.empty(most), np.zeros(3, np.int64)
+        with_joint = prior.copy()
+        with_joint[2] = reached
+        kernel("descent.DESCEND")(*given, labels, order, with_joint, _whole(limit), found, trace, state)
+        return found, trace[: state[0]], bool(state[1])
 
-        def step(state: Any) -> Any:
-            labels, trace, _, sweeps, refused = state
-            new, hits = sweep(seating, labels, order, None, slots)
-            reached = log_joint(component, seating.rows, new, prior, slots)
-            # rows that fit two clusters equally well could move back and forth forever; `not <=` continues after NaN, so that
-            # the check of the labels finds it
-            gained = (new != labels).any() & ((sweeps == 0) | ~(reached <= trace[sweeps - 1]))
-            return new, trace.at[sweeps].set(reached), gained, sweeps + 1, refused + hits
+    def merge(labels: np.ndarray) -> tuple[np.ndarray, bool]:
+        merged, state = np.empty(len(labels), np.int64), np.zeros(2, np.int64)
+        kernel("descent.MERGE_PAIR")(*given, _whole(labels), prior, merged, state)
+        return merged, bool(state[0])
 
-        trace = jnp.full(max_iter, jnp.nan)
-        state = (start, trace, jnp.bool_(True), jnp.int64(0), jnp.int32(0))
-        labels, trace, gained, sweeps, refused = jax.lax.while_loop(goes_on, step, state)
-        labels = first_come_labels(labels, slots)
-        return _Sweeps(labels, log_joint(component, seating.rows, labels, prior, slots), trace, sweeps, ~gained, refused)
+    def annealed(labels: np.ndarray, draws: np.ndarray, temperatures: np.ndarray) -> np.ndarray:
+        found = np.empty(len(labels), np.int64)
+        kernel("descent.ANNEAL")(*given, labels, draws, temperatures, prior, _whole(limit), found)
+        return found
 
-    return jax.vmap(one)(orders, starts)
+    return _Moves(sweeps, merge, annealed, on_cores)
+
+
+def _xla_moves(values: MixtureValues, limit: int) -> _Moves:
+    component, prior = values.component, values.prior
+    data, slots = jnp.asarray(values.X), min(default_capacity(len(values.X)), limit)
+
+    def sweeps(labels: np.ndarray, order: np.ndarray, reached: float, most: int) -> tuple[np.ndarray, list[float], bool]:
+        nonlocal slots
+        slots = min(max(slots, in_steps(int(labels.max()) + 2)), limit)
+        slots, (found, joint, moved) = with_enough_slots(
+            lambda slots: _sweep_once((component, data, prior), order, labels, slots), slots, limit
+        )
+        # rows that fit two clusters equally well could move back and forth forever; `not <=` goes on after NaN
+        return np.asarray(found), [float(joint)], not moved or float(joint) <= reached
+
+    def merge(labels: np.ndarray) -> tuple[np.ndarray, bool]:
+        used, own = np.unique(labels, return_inverse=True)
+        _, stats = joint_and_statistics(component, np.asarray(values.X), own, prior)
+        names, *_ = merge_by_joint(component, stats, np.bincount(own).astype(float), prior, merges=1)
+        kept = used[np.unique(names, return_index=True)[1]]
+        return kept[names[own]], len(kept) < len(used)
+
+    def annealed(labels: np.ndarray, draws: np.ndarray, temperatures: np.ndarray) -> np.ndarray:
+        for (order, uniforms), temperature in zip(draws, temperatures, strict=True):
+            labels = _gibbs_sweep((component, data, prior), labels, np.argsort(order), uniforms, temperature, limit)
+        return np.asarray(labels)
+
+    return _Moves(sweeps, merge, annealed, lambda function, items, work: list(map(function, items)))
 
 
 @partial(jax.jit, static_argnames="slots")
-def _merge(
-    component: Component, X: Float[Array, "n d"], prior: Prior, starts: Int[Array, "r n"], slots: int
-) -> tuple[Int[Array, "r n"], Array]:
-    """Make one merge in each partition if any increases the log joint; also return which partitions changed."""
-    rows = component.suff_stats(X)
-    return jax.vmap(lambda labels: merge_best_pair(component, rows, labels, prior, slots))(starts)
+def _sweep_once(
+    problem: tuple[Component, Float[Array, "n d"], GibbsTypePrior],
+    order: Int[Array, " m"],
+    labels: Int[Array, " n"],
+    slots: int,
+) -> tuple[Int[Array, " n"], Float[Array, ""], Bool[Array, ""], Int[Array, ""]]:
+    """Labels in order of appearance, log joint, whether a row moved, and how often no slot was free."""
+    seating = Seating(*problem)
+    new, refused = sweep(seating, labels, order, None, slots)
+    joint = log_joint(seating.component, seating.rows, new, seating.prior, slots)
+    return first_come_labels(new, slots), joint, (new != labels).any(), refused
 
 
 @partial(jax.jit, static_argnames="slots")
-def _annealed(
-    component: Component,
-    X: Float[Array, "n d"],
-    prior: Prior,
-    starts: Int[Array, "r n"],
-    temperatures: Float[Array, "r sweeps"],
-    draws: Float[Array, "r sweeps two n"],
+def _gibbs_sweep(
+    problem: tuple[Component, Float[Array, "n d"], GibbsTypePrior],
+    labels: Int[Array, " n"],
+    order: Int[Array, " n"],
+    uniforms: Float[Array, " n"],
+    temperature: Float[Array, ""],
     slots: int,
-) -> Int[Array, "r n"]:
-    seating = Seating(component, X, prior)
-
-    def one(labels: Array, temperatures: Array, draws: Array) -> Array:
-        def step(labels: Array, turn: tuple[Array, Array]) -> tuple[Array, None]:
-            temperature, (order, uniforms) = turn
-            return sweep(seating, labels, jnp.argsort(order), uniforms, slots, temperature)[0], None
-
-        return jax.lax.scan(step, labels, (temperatures, draws))[0]
-
-    return jax.vmap(one)(starts, temperatures, draws)
+) -> Int[Array, " n"]:
+    return sweep(Seating(*problem), labels, order, uniforms, slots, temperature)[0]

@@ -15,8 +15,8 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.distributions.seating import GibbsTypePrior
 from bnp_hier.partitions.engine import has_calls
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.arrays import pack, take
 
 __all__ = ["Seating", "Seats"]
@@ -39,7 +39,8 @@ class Seating:
     """Conditionals of single items given the clusters of all others, with cluster parameters integrated out.
 
     Neal (2000), Algorithm 3: item i joins cluster k with probability ∝ (n_k − δ) p(x_i | X_k) and opens a new one with
-    probability ∝ (α + Kδ) p(x_i), where n_k, X_k and the number of clusters K exclude item i.
+    probability ∝ V(n, K + 1)/V(n, K) p(x_i), which is (α + Kδ) p(x_i) for a Pitman-Yor process; n_k, X_k and the number of
+    clusters K exclude item i.
 
     Parameters
     ----------
@@ -56,7 +57,7 @@ class Seating:
     methods are those of the XLA programs.
     """
 
-    def __init__(self, component: Component, X: Num[Array | np.ndarray, "n d"], prior: Prior) -> None:
+    def __init__(self, component: Component, X: Num[Array | np.ndarray, "n d"], prior: GibbsTypePrior) -> None:
         self.component, self.X, self.prior = component, X, prior
         self.native = has_calls(component)
         if not self.native:  # here, because a loop that first needed them would keep them to itself
@@ -101,12 +102,11 @@ class Seating:
         The first free slot stands for a new cluster; the other free slots have weight 0. The weights omit the denominator of
         the seating probabilities, α + (number of items seated).
         """
-        concentration, discount = self.prior
         occupied = seats.counts > 0
         opens = (jnp.arange(occupied.shape[0]) == jnp.argmin(occupied)) & ~occupied
         clusters = occupied.sum(dtype=seats.counts.dtype)
-        # the first item always opens a cluster, whatever the concentration
-        opening = jnp.log(jnp.where(clusters > 0, concentration + clusters * discount, 1.0))
+        # the first item always opens a cluster
+        opening = jnp.where(clusters > 0, self.prior.log_open(jnp.maximum(clusters, 1.0)), 0.0)
         predictive = self.component.cached_log_predictive(jax.vmap(self._unpack)(seats.caches), row)
         return jnp.where(opens, opening, seats.log_counts) + predictive, occupied.all()
 

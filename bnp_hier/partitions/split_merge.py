@@ -13,9 +13,8 @@ from jaxtyping import Array, Float, Int
 
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
-from bnp_hier.partitions.engine import kernel_arguments
+from bnp_hier.partitions.engine import call_kernel, kernel_arguments, settings
 from bnp_hier.partitions.seats import Seating, Seats
-from bnp_hier.utils.arrays import in_floats
 
 __all__ = ["draws_per_move", "split_or_merge"]
 
@@ -58,12 +57,17 @@ def split_or_merge(
         New labels; whether the move was accepted; whether a split found no free slot.
     """
     n, component = labels.shape[0], seating.component
-    concentration, discount = seating.prior
+    items = n if seated is None else jnp.asarray(seated)
     if seating.native:
-        return _native_move(seating, labels, draws, slots, seated, restricted_scans)
+        given, scans = kernel_arguments(component, seating.X), -1 if restricted_scans is None else restricted_scans
+        numbers = jnp.stack([jnp.asarray(number, int) for number in (slots, items, scans)])
+        results = [(labels.shape, labels.dtype), ((), int), ((), int)]
+        moved, *done = call_kernel(
+            "split_merge.SPLIT_MERGE", results, *given, labels, draws, settings(seating.prior, n, slots), numbers
+        )
+        return moved, done[0], done[1]
     thrown = restricted_scans is not None
     scans = 1 + (restricted_scans or 0)
-    items = n if seated is None else jnp.asarray(seated)
     first = jnp.minimum((draws[0] * items).astype(int), items - 1)
     shift = 1 + jnp.minimum((draws[1] * (items - 1)).astype(int), items - 2)
     anchors = jnp.stack([first, (first + shift) % items])
@@ -92,12 +96,14 @@ def split_or_merge(
     marginals, whole_marginal = component.log_marginal(halves), component.log_marginal(whole)
     occupied = cluster_counts(labels, slots) > 0
     merged_clusters = (occupied.sum() - (~splits).astype(int)).astype(float)  # clusters in the merged state
-    # p(split)/p(merged)/q(split): (α + Kδ) Γ(n_1 − δ) Γ(n_2 − δ) / (Γ(n − δ) Γ(1 − δ)) × m(X_1) m(X_2) / m(X) / Π conditionals
+    discount = jnp.asarray(seating.prior.discount, counts.dtype)
+    # p(split)/p(merged)/q(split):
+    # V(n, K + 1)/V(n, K) Γ(n_1 − δ) Γ(n_2 − δ) / (Γ(n − δ) Γ(1 − δ)) × m(X_1) m(X_2) / m(X) / Π conditionals
     log_ratio = (
-        jnp.log(concentration + merged_clusters * discount)
+        seating.prior.log_open(merged_clusters)
         + gammaln(counts - discount).sum()
         - gammaln(counts.sum() - discount)
-        - gammaln(1.0 - jnp.asarray(discount, counts.dtype))
+        - gammaln(1.0 - discount)
         + marginals.sum()
         - whole_marginal
         - log_proposals[-1]
@@ -118,32 +124,6 @@ def draws_per_move(n: int, restricted_scans: int | None = None) -> int:
     """Number of uniform draws for one move of a partition of n items."""
     thrown = restricted_scans is not None
     return 3 + (2 + thrown + (restricted_scans or 0)) * n
-
-
-def _native_move(
-    seating: Seating,
-    labels: Int[Array, " n"],
-    draws: Float[Array, " r"],
-    slots: int,
-    seated: ArrayLike | None,
-    restricted_scans: int | None,
-) -> tuple[Int[Array, " n"], Int[Array, ""], Int[Array, ""]]:
-    from bnp_hier.native.split_merge import SPLIT_MERGE
-
-    items = labels.shape[0] if seated is None else seated
-    scans = -1 if restricted_scans is None else restricted_scans
-    arguments = (
-        *kernel_arguments(seating.component, seating.X),
-        labels,
-        draws,
-        in_floats(*seating.prior),
-        jnp.stack([jnp.asarray(count, int) for count in (slots, items, scans)]),
-    )
-    number = jax.ShapeDtypeStruct((), jnp.result_type(int))
-    moved, accepted, refused = SPLIT_MERGE.ffi_call(
-        [jax.ShapeDtypeStruct(labels.shape, labels.dtype), number, number], *arguments
-    )
-    return moved, accepted, refused
 
 
 def _scan(

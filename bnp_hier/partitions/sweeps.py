@@ -15,10 +15,10 @@ from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.partitions.engine import kernel_arguments
-from bnp_hier.partitions.seating import draw_index
+from bnp_hier.distributions.seating import draw_index
+from bnp_hier.partitions.engine import call_kernel, kernel_arguments, settings
 from bnp_hier.partitions.seats import Seating, Seats
-from bnp_hier.utils.arrays import in_floats, pack, take
+from bnp_hier.utils.arrays import pack, take
 
 __all__ = ["check_seated", "sweep"]
 
@@ -59,7 +59,16 @@ def sweep(
         the number of items for which no slot was free.
     """
     if seating.native:
-        return _native_sweep(seating, labels, order, uniforms, slots, temperature, others)
+        stats, sizes = (jnp.zeros(0), jnp.zeros(0)) if others is None else (pack(others[0], 1).ravel(), others[1])
+        draws, numbers = (
+            jnp.zeros(0) if uniforms is None else uniforms,
+            settings(seating.prior, labels.shape[0], slots, temperature),
+        )
+        given, results = kernel_arguments(seating.component, seating.X), [(labels.shape, labels.dtype), ((), jnp.int32)]
+        moved, refused = call_kernel(
+            "sweeps.SWEEP", results, *given, labels, order, draws, numbers, np.array(slots), stats, sizes
+        )
+        return moved, refused
     visits = take((seating.rows, labels), order)
     noise = jnp.zeros(labels.shape) if uniforms is None else uniforms
 
@@ -82,35 +91,8 @@ def sweep(
     return labels.at[order].set(moved), refused
 
 
-def _native_sweep(
-    seating: Seating,
-    labels: Int[Array, " n"],
-    order: Int[Array, " m"],
-    uniforms: Float[Array, " n"] | None,
-    slots: int,
-    temperature: ArrayLike,
-    others: tuple[Statistics, Float[Array, " k"]] | None,
-) -> tuple[Int[Array, " n"], Int[Array, ""]]:
-    from bnp_hier.native.sweeps import SWEEP
-
-    stats, sizes = (jnp.zeros(0), jnp.zeros(0)) if others is None else (pack(others[0], 1).ravel(), others[1])
-    arguments = (
-        *kernel_arguments(seating.component, seating.X),
-        labels,
-        order,
-        jnp.zeros(0) if uniforms is None else uniforms,
-        in_floats(*seating.prior, temperature),
-        np.array(slots),
-        stats,
-        sizes,
-    )
-    results = jax.ShapeDtypeStruct(labels.shape, labels.dtype), jax.ShapeDtypeStruct((), jnp.int32)
-    moved, refused = SWEEP.ffi_call(results, *arguments)
-    return moved, refused
-
-
 def check_seated(component: Component, labels: Int[np.ndarray, "... n"], first: int = 0) -> None:
-    """Check the labels that `sweep` or `merge_best_pair` returned for the rows from `first` on.
+    """Check the labels that `sweep`, or a merge of clusters, returned for the rows from `first` on.
 
     Raises
     ------

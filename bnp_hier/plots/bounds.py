@@ -1,4 +1,4 @@
-"""Plots of evidence bounds: which merges of the tree improve them, and how estimators compare."""
+"""Plots of bounds and estimates of the evidence, side by side."""
 
 from __future__ import annotations
 
@@ -6,100 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 
-from bnp_hier.plots.palette import cluster_colors, short_name
-from bnp_hier.plots.texts import Occupied, write_apart
+from bnp_hier.plots.palette import axes_of_size, cluster_colors, short_name
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["bound_increments", "evidence_bounds"]
+__all__ = ["evidence_bounds"]
 
-_NAMED = 5
-_BINS = 20
-_MANY = 50
-_KINDS = ("exact", "lower bound", "estimate")
+_MARKS = {"exact": ("D", "exact"), "lower bound": ("s", "lower bound"), "estimate": ("o", "estimate ± 2 s.e.")}
+"""Kind -> its marker, and what it is called in the key."""
+
 _COLUMNS = ("value", "standard_error", "kind", "target", "verdict")
-
-
-def bound_increments(increments: ArrayLike, *, ax: Axes | None = None) -> Axes:
-    """Plot the increase of the tree bound due to the relocations at each merge, and the distribution of these increases.
-
-    Merges are ordered from left to right as the tree made them; the root is last. High stems mark where the clustering is
-    uncertain (Xu, Heller & Ghahramani 2009, Figure 2b). The five highest are numbered.
-
-    Parameters
-    ----------
-    increments
-        (n − 1,) increase of the tree bound due to the relocations at each merge alone (nats), 0 or more; NaN for a merge
-        without relocations.
-    ax
-        Axes to draw in; by default, those of a new figure (`ax.figure`) that is not registered with pyplot.
-
-    Returns
-    -------
-    ax
-        The axes, with the stems in the collection labelled "increments"; the histogram beside them is in
-        `ax.child_axes[0]`.
-
-    Raises
-    ------
-    ValueError
-        If the increments are not a vector, or one is negative or infinite.
-    """
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    heights = np.asarray(increments, dtype=np.float64)
-    if heights.ndim != 1:
-        raise ValueError(f"increments must be a vector with one entry per merge, but they have shape {heights.shape}")
-    wrong = np.flatnonzero((heights < -1e-9) | np.isinf(heights))  # rounding may push differences slightly below 0
-    if len(wrong):
-        raise ValueError(f"increments must be finite and not negative, but that of merge {wrong[0]} is {heights[wrong[0]]}")
-    merges = np.flatnonzero(~np.isnan(heights))
-    values = np.maximum(heights[merges], 0.0)
-    top = values.max(initial=0.0)
-    top = top if top > 0 else 1.0
-
-    axes = Figure(figsize=(8.0, 3.6), layout="constrained").subplots() if ax is None else ax
-    (color,) = cluster_colors(1)
-    many = len(heights) > 1000
-    stems = axes.vlines(merges, 0.0, values, colors=[color], linewidths=float(np.clip(300.0 / max(len(heights), 1), 0.6, 2.0)))
-    stems.set(label="increments", rasterized=many, clip_on=False)
-    if len(heights) <= 200:
-        axes.plot(merges, values, linestyle="", marker="o", markersize=3.5, color=color, clip_on=False)
-    axes.set(xlim=(-0.6, max(len(heights), 1) - 0.4), ylim=(0.0, 1.15 * top))
-    without = len(heights) - len(merges)
-    axes.set_xlabel("merge" if not without else f"merge ({without} of {len(heights)} without relocations)")
-    axes.set_ylabel("gain from relocations (nats)")
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axes.spines[["top", "right"]].set_visible(False)
-
-    side = axes.inset_axes((1.03, 0.0, 0.22, 1.0), sharey=axes)
-    edges = np.linspace(0.0, top, _BINS + 1)
-    counts = np.histogram(values, edges)[0]
-    side.stairs(counts, edges, orientation="horizontal", fill=True, color=color, alpha=0.8)
-    side.set_xlabel("merges")
-    if counts.max() > _MANY:  # the bar of the many small gains would dwarf all others
-        side.set_xscale("log")
-        side.xaxis.set_major_formatter(lambda count, _: f"{count:g}")
-        side.set_xlim(0.5, 2.0 * counts.max())
-    else:
-        side.set_xlim(left=0.0)
-        side.xaxis.set_major_locator(MaxNLocator(3, integer=True))
-    side.tick_params(labelleft=False)
-    side.spines[["top", "right"]].set_visible(False)
-
-    highest = np.argsort(-values, kind="stable")[:_NAMED]
-    highest = highest[values[highest] > 0]
-    points = np.column_stack([merges, values])[highest]
-    stem_lines = np.column_stack([merges, np.zeros(len(merges)), merges, values])
-    axes.figure.figure.draw_without_rendering()  # fixes the layout, which determines whether text fits
-    places = [(0.0, 4.0), (5.0, 0.0), (-5.0, 0.0)]
-    write_apart(axes, points, [str(merge) for merge in merges[highest]], places, 8.0, Occupied(points, lines=stem_lines))
-    return axes
 
 
 def evidence_bounds(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
@@ -128,8 +47,19 @@ def evidence_bounds(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ------
     ValueError
         If the table is empty, lacks a column or contains an unknown kind.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> model = partial(bnp.models.dpm, component=component)
+    >>> X = [[0.0], [0.2], [0.1], [6.0], [6.1]]
+    >>> table = bnp.evidence.table(model, X, progress_bar=False)  # doctest: +SKIP
+    >>> ax = bnp.plots.evidence_bounds(table)  # doctest: +SKIP
+    >>> ax.figure.savefig("bounds.png")  # doctest: +SKIP
     """
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     missing = [column for column in _COLUMNS if column not in table.columns]
@@ -138,9 +68,9 @@ def evidence_bounds(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     if not len(table):
         raise ValueError("the table must have at least one row, but it is empty")
     kinds = [str(kind) for kind in table["kind"]]
-    unknown = [kind for kind in kinds if kind not in _KINDS]
+    unknown = [kind for kind in kinds if kind not in _MARKS]
     if unknown:
-        raise ValueError(f"kinds must be one of {', '.join(map(repr, _KINDS))}, but one is {unknown[0]!r}")
+        raise ValueError(f"kinds must be one of {', '.join(map(repr, _MARKS))}, but one is {unknown[0]!r}")
     value = np.asarray(table["value"], dtype=np.float64)
     error = np.asarray(table["standard_error"], dtype=np.float64)
     failed = np.array([str(verdict).startswith("failed") for verdict in table["verdict"]])
@@ -148,12 +78,11 @@ def evidence_bounds(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     low, high = _range(value, np.where(np.isfinite(error), 2.0 * error, 0.0), failed)
 
     size = (7.5, 1.0 + 0.32 * (len(table) + len(headings)))
-    axes = Figure(figsize=size, layout="constrained").subplots() if ax is None else ax
+    axes = axes_of_size(ax, size)
     axes.set(xlim=(low, high), ylim=(heights.min() - 0.6, 0.6))
-    exact_color, bound_color, estimate_color = cluster_colors(3)
+    colors = dict(zip(_MARKS, cluster_colors(len(_MARKS)), strict=True))
     for row, (x, y, kind) in enumerate(zip(value, heights, kinds, strict=True)):
-        shown = dict(zip(_KINDS, (exact_color, bound_color, estimate_color), strict=True))[kind]
-        mark: dict[str, Any] = dict(linestyle="", color=shown, markersize=7, zorder=3, clip_on=False)
+        mark: dict[str, Any] = dict(linestyle="", color=colors[kind], markersize=7, zorder=3, clip_on=False)
         if failed[row]:
             mark["markerfacecolor"] = "white"
         if np.isfinite(x) and not low <= x <= high:
@@ -162,7 +91,7 @@ def evidence_bounds(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
             _mark(axes, x, y, kind, 2.0 * error[row], mark)
         if kind == "exact" and np.isfinite(x) and not failed[row]:
             same = heights[np.asarray(table["target"].astype(str) == str(table["target"].iloc[row]))]
-            axes.vlines(x, same.min() - 0.5, same.max() + 0.5, colors=[shown], linewidths=1.0, label="exact", zorder=1)
+            axes.vlines(x, same.min() - 0.5, same.max() + 0.5, colors=[colors[kind]], linewidths=1.0, label="exact", zorder=1)
         axes.annotate(
             _written(x, error[row]) + (" (failed)" if failed[row] else ""),
             (1.0, y),
@@ -186,7 +115,7 @@ def evidence_bounds(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     axes.ticklabel_format(axis="x", style="plain", useOffset=False)
     axes.tick_params(axis="y", length=0, pad=9)  # room for the triangles at the edge
     axes.spines[["top", "right", "left"]].set_visible(False)
-    _key(axes, [kind for kind in _KINDS if kind in kinds], bool(failed.any()))
+    _key(axes, {kind: color for kind, color in colors.items() if kind in kinds}, bool(failed.any()))
     return axes
 
 
@@ -215,17 +144,13 @@ def _range(value: Float[np.ndarray, " rows"], reach: Float[np.ndarray, " rows"],
 
 
 def _mark(axes: Axes, x: float, y: float, kind: str, reach: float, mark: dict[str, Any]) -> None:
-    if kind == "estimate":
-        if np.isfinite(reach):
-            axes.errorbar(x, y, xerr=reach, color=mark["color"], linewidth=1.5, capsize=3.0, zorder=2)
-        axes.plot(x, y, marker="o", **mark)
-    elif kind == "exact":
-        axes.plot(x, y, marker="D", **mark)
-    else:
+    if kind == "estimate" and np.isfinite(reach):
+        axes.errorbar(x, y, xerr=reach, color=mark["color"], linewidth=1.5, capsize=3.0, zorder=2)
+    elif kind == "lower bound":
         # the same length at any scale: the arrow means "or more", not an amount
         arrow = dict(arrowstyle="<-", color=mark["color"], shrinkA=0.0, shrinkB=0.0, linewidth=1.5)
         axes.annotate("", (x, y), (22.0, 0.0), textcoords="offset points", arrowprops=arrow, annotation_clip=False)
-        axes.plot(x, y, marker="s", **mark)
+    axes.plot(x, y, marker=_MARKS[kind][0], **mark)
 
 
 def _written(value: float, error: float) -> str:
@@ -235,29 +160,17 @@ def _written(value: float, error: float) -> str:
     return text.replace("-", "−")
 
 
-def _key(axes: Axes, kinds: list[str], failed: bool) -> None:
+def _key(axes: Axes, colors: dict[str, Float[np.ndarray, " 4"]], failed: bool) -> None:
     from matplotlib.lines import Line2D
 
-    marks = {
-        kind: (marker, text)
-        for kind, marker, text in zip(
-            _KINDS,
-            ("D", "s", "o"),
-            ("exact", "lower bound", "estimate ± 2 s.e."),
-            strict=True,
-        )
-    }
-    colors = dict(zip(_KINDS, cluster_colors(3), strict=True))
-    handles = [
-        Line2D([], [], linestyle="", marker=marks[kind][0], color=colors[kind], label=marks[kind][1], markersize=6)
-        for kind in kinds
-    ]
+    shown: dict[str, dict[str, Any]] = {}
+    for kind, color in colors.items():
+        marker, text = _MARKS[kind]
+        shown[text] = dict(marker=marker, color=color)
     if failed:
-        handles.append(
-            Line2D([], [], linestyle="", marker="o", color="0.4", markerfacecolor="white", label="failed", markersize=6)
-        )
+        shown["failed"] = dict(marker="o", color="0.4", markerfacecolor="white")
     axes.legend(
-        handles=handles,
+        handles=[Line2D([], [], linestyle="", markersize=6, label=text, **mark) for text, mark in shown.items()],
         loc="lower left",
         bbox_to_anchor=(0.0, 1.0),
         ncols=4,

@@ -13,7 +13,7 @@ from bnp_hier.trees import Hierarchy
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Branch", "branches", "checked_level", "draw_edges", "heights", "is_only_child", "largest_first"]
+__all__ = ["Branch", "branches", "checked_level", "draw_edges", "heights", "largest_first"]
 
 _EDGE = "0.6"
 
@@ -60,13 +60,6 @@ def largest_first(tree: Hierarchy, lowest: int) -> Int[np.ndarray, " nodes"]:
     levels = tree.levels
     order = np.lexsort([levels, -tree.sizes])
     return order[levels[order] <= lowest]
-
-
-def is_only_child(tree: Hierarchy) -> Bool[np.ndarray, " nodes"]:
-    """Whether each node has no siblings and therefore contains the same items as its parent; False for the root."""
-    parents = tree.parents
-    counts = np.bincount(parents[1:], minlength=tree.n_nodes)
-    return np.concatenate([[False], counts[parents[1:]] == 1])
 
 
 def branches(tree: Hierarchy, individual: Bool[np.ndarray, " nodes"], lowest: int) -> list[Branch]:

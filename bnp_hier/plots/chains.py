@@ -44,6 +44,21 @@ def traces(draws: Any) -> Figure:
     ------
     TypeError, ValueError
         If `draws` is neither, there is nothing to plot, an array is not (chains, draws), or a draw is NaN.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> from numpyro.infer import MCMC
+    >>> import bnp_hier as bnp
+    >>> X = np.array([[0.0], [0.2], [0.1], [6.0], [6.1]])
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> kernel = bnp.PartitionGibbs(partial(bnp.models.dpm, component=component))
+    >>> mcmc = MCMC(kernel, num_warmup=20, num_samples=50, num_chains=2, chain_method="vectorized", progress_bar=False)
+    >>> mcmc.run(jax.random.key(0), X)
+    >>> figure = bnp.plots.traces(bnp.to_arviz(mcmc, X))
+    >>> figure.savefig("traces.png")  # doctest: +SKIP
     """
     from matplotlib.figure import Figure
 
@@ -93,6 +108,21 @@ def rank(idata: Any, *, var_names: str | Sequence[str] | None = None) -> Figure:
     TypeError, ValueError
         If `idata` is not the result of `to_arviz`, its posterior lacks a requested variable, there is nothing to plot, or a
         draw is NaN.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> from numpyro.infer import MCMC
+    >>> import bnp_hier as bnp
+    >>> X = np.array([[0.0], [0.2], [0.1], [6.0], [6.1]])
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> kernel = bnp.PartitionGibbs(partial(bnp.models.dpm, component=component))
+    >>> mcmc = MCMC(kernel, num_warmup=20, num_samples=50, num_chains=2, chain_method="vectorized", progress_bar=False)
+    >>> mcmc.run(jax.random.key(0), X)
+    >>> figure = bnp.plots.rank(bnp.to_arviz(mcmc, X), var_names=["log_joint", "n_clusters"])
+    >>> figure.savefig("ranks.png")  # doctest: +SKIP
     """
     from matplotlib.figure import Figure
 

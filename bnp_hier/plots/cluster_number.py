@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bnp_hier.plots.palette import cluster_colors
+from bnp_hier.plots.palette import axes_of_size, cluster_colors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,8 +43,14 @@ def number_of_clusters(probabilities: ArrayLike, *, ax: Axes | None = None) -> A
     ------
     ValueError
         If the probabilities are not a vector of numbers from 0 to 1 that sum to 1.
+
+    Examples
+    --------
+    >>> import bnp_hier as bnp
+    >>> draws = [[0, 0, 1], [0, 0, 0], [5, 5, 2], [1, 0, 0]]
+    >>> ax = bnp.plots.number_of_clusters(bnp.number_of_clusters(draws))
+    >>> ax.figure.savefig("clusters.png")  # doctest: +SKIP
     """
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     heights = np.asarray(probabilities, dtype=np.float64)
@@ -54,7 +60,7 @@ def number_of_clusters(probabilities: ArrayLike, *, ax: Axes | None = None) -> A
         raise ValueError(f"probabilities must lie between 0 and 1 and sum to 1, but they sum to {heights.sum():g}")
     shown = np.flatnonzero(heights >= _LEAST_SHOWN)
     numbers = np.arange(shown[0], shown[-1] + 1) if len(shown) else np.arange(len(heights))
-    axes = Figure(figsize=(6.0, 2.8), layout="constrained").subplots() if ax is None else ax
+    axes = axes_of_size(ax, (6.0, 2.8))
     (color,) = cluster_colors(1)
     bars = axes.bar(numbers, heights[numbers], color=color, width=0.7)
     for number, bar in zip(numbers, bars, strict=True):

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from bnp_hier.plots.palette import cluster_codes, cluster_colors
+from bnp_hier.plots.palette import axes_of_size, cluster_codes, cluster_colors
 from bnp_hier.utils.arrays import as_matrix
 
 if TYPE_CHECKING:
@@ -61,8 +61,17 @@ def predictive_density(
     ValueError
         If `X` does not have exactly two columns or has no complete row, if there is not one label per row, if `columns` is
         neither (0, 1) nor (1, 0), or if a level or the resolution is out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> X = np.array([[0.0, 0.1], [0.2, 0.0], [0.1, 0.1], [6.0, 6.1], [6.1, 5.9]])
+    >>> component = bnp.NormalKnownCovariance(mean=[3.0, 3.0], prior_covariance=9 * np.eye(2), covariance=np.eye(2))
+    >>> ax = bnp.plots.predictive_density(bnp.MAPDP(partial(bnp.models.dpm, component=component)).fit(X), X)
+    >>> ax.figure.savefig("density.png")  # doctest: +SKIP
     """
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
     X = as_matrix(X)
@@ -86,28 +95,8 @@ def predictive_density(
     found = _enclosing(log_density, np.prod([line[1] - line[0] for line in lines]), shares)
 
     across, up = columns
-    axes = Figure(figsize=(6.4, 5.0), layout="constrained").subplots() if ax is None else ax
-    values = log_density if across == 1 else log_density.T
-    # on the log scale, because densities can be arbitrarily large or small; the contours are the same
-    drawn = np.maximum(values, values.max() - 700.0)
-    heights, index = np.unique(found, return_index=True)
-    within = np.isfinite(heights) & (heights < drawn.max()) & (heights > drawn.min())
-    heights, index = heights[within], index[within]
-    greys = [str(grey) for grey in np.linspace(0.75, 0.25, len(shares))]
-    if len(heights):
-        contours = axes.contour(
-            lines[across],
-            lines[up],
-            drawn,
-            levels=heights,
-            colors=[greys[i] for i in index],
-            linewidths=1.0,
-            linestyles="solid",
-        )
-        contours.set(label="density", zorder=1.5)
-        shades = [(0.0, 0.0, 0.0, 0.05 * (k + 1)) for k in range(len(heights))]
-        shading = axes.contourf(lines[across], lines[up], drawn, levels=[*heights, drawn.max()], colors=shades)
-        shading.set(zorder=0.5, rasterized=True)
+    axes = axes_of_size(ax, (6.4, 5.0))
+    shown = _draw_contours(axes, lines[across], lines[up], log_density if across == 1 else log_density.T, found)
     axes.scatter(
         X[complete, across],
         X[complete, up],
@@ -121,19 +110,44 @@ def predictive_density(
     )
     axes.set(xlim=lines[across][[0, -1]], ylim=lines[up][[0, -1]], xlabel=f"column {across}", ylabel=f"column {up}")
     axes.spines[["top", "right"]].set_visible(False)
-    entries = [Line2D([], [], color=greys[i], linewidth=1.0, label=f"{100 * shares[i]:g}%") for i in index]
-    if entries:
+    if shown:
         axes.legend(
-            handles=entries,
+            handles=[Line2D([], [], color=grey, linewidth=1.0, label=f"{100 * shares[i]:g}%") for i, grey in shown.items()],
             title="predictive mass inside",
             loc="lower right",
             bbox_to_anchor=(1.0, 1.0),
-            ncols=min(len(entries), 6),
+            ncols=min(len(shown), 6),
             frameon=False,
             fontsize=8,
             title_fontsize=8,
         )
     return axes
+
+
+def _draw_contours(
+    axes: Axes,
+    across: Float[np.ndarray, " r"],
+    up: Float[np.ndarray, " r"],
+    log_density: Float[np.ndarray, "r r"],
+    found: Float[np.ndarray, " k"],
+) -> dict[int, str]:
+    """Draw contours at the log densities that are reached within the plot; return the places of these, and their greys."""
+    # on the log scale, because densities can be arbitrarily large or small; the contours are the same
+    drawn = np.maximum(log_density, log_density.max() - 700.0)
+    heights, index = np.unique(found, return_index=True)
+    within = np.isfinite(heights) & (heights < drawn.max()) & (heights > drawn.min())
+    heights, index = heights[within], index[within]
+    tones = np.linspace(0.75, 0.25, len(found))
+    greys = {int(i): str(tones[i]) for i in index}
+    if len(heights):
+        contours = axes.contour(
+            across, up, drawn, levels=heights, colors=list(greys.values()), linewidths=1.0, linestyles="solid"
+        )
+        contours.set(label="density", zorder=1.5)
+        shades = [(0.0, 0.0, 0.0, 0.05 * (k + 1)) for k in range(len(heights))]
+        shading = axes.contourf(across, up, drawn, levels=[*heights, drawn.max()], colors=shades)
+        shading.set(zorder=0.5, rasterized=True)
+    return greys
 
 
 def _grid_line(column: Float[np.ndarray, " n"], resolution: int) -> Float[np.ndarray, " r"]:

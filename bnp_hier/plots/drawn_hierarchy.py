@@ -18,7 +18,7 @@ from bnp_hier.plots.branch_layout import (
     largest_first,
 )
 from bnp_hier.plots.name_lines import Line, Word, join, text_width, wrap
-from bnp_hier.plots.palette import cluster_codes, cluster_colors, short_name
+from bnp_hier.plots.palette import cluster_codes, cluster_colors, plain_texts, short_name
 from bnp_hier.plots.texts import Occupied, write_apart
 from bnp_hier.trees import Hierarchy
 
@@ -99,6 +99,13 @@ def hierarchy(
     ValueError
         If there is not one name or label per item or one support per node, the tree does not have this level below the root,
         `min_size` is below 1, or a support is not a probability.
+
+    Examples
+    --------
+    >>> import bnp_hier as bnp
+    >>> tree = bnp.Hierarchy.from_names([("pet", "cat"), ("pet", "dog"), ("farm", "cow")])
+    >>> ax = bnp.plots.hierarchy(tree, names=["Tom", "Rex", "Ada"])
+    >>> ax.figure.savefig("tree.png")  # doctest: +SKIP
     """
     n = tree.n_items
     if names is not None and len(names) != n:
@@ -112,9 +119,12 @@ def hierarchy(
     scale = min(_CIRCLE, _LARGEST / n**0.25)
     letters = text_width(_TEXT)
 
-    def prepare(axes: Axes, room: _Room, column: float) -> None:
+    def head(axes: Axes, room: _Room, column: float) -> None:
         _head(axes, tree, lowest, column)
         axes.set_xlim(-_LEFT / column, (room.width - _LEFT) / column)
+
+    def prepare(axes: Axes, room: _Room, column: float) -> None:
+        head(axes, room, column)
         _keys(axes, clusters, n, scale, probabilities is not None, room.width, letters)
 
     room = _Room(_WIDTH, _HEIGHT)
@@ -126,8 +136,7 @@ def hierarchy(
         axes = _new_axes(plan.room, lambda made: prepare(made, plan.room, plan.column))
     else:
         axes = ax
-        _head(axes, tree, lowest, plan.column)
-        axes.set_xlim(-_LEFT / plan.column, (room.width - _LEFT) / plan.column)
+        head(axes, room, plan.column)
     axes.set_ylim((plan.total + plan.drawn) / 2, (plan.total - plan.drawn) / 2)
     lines = draw_edges(axes, plan.branches, plan.middles, 0.5)
     _draw_nodes(axes, plan, codes, len(clusters), scale)
@@ -402,9 +411,7 @@ def _key(
         columnspacing=1.2,
         borderaxespad=0.6,
     )
-    for text in key.get_texts():
-        text.set_parse_math(False)
-    return key, -(-len(handles) // columns)
+    return plain_texts(key), -(-len(handles) // columns)
 
 
 def _draw_nodes(axes: Axes, plan: _Plan, codes: Int[np.ndarray, " n"] | None, n_clusters: int, scale: float) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from bnp_hier.plots.palette import cluster_codes, cluster_colors, short_name
+from bnp_hier.plots.palette import axes_of_size, cluster_codes, cluster_colors, short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ _LEAST_WRITTEN = 0.03
 """Share of the items from which on a block between the ends has its label."""
 
 
-class _Blocks(NamedTuple):
+class _ClusterBlocks(NamedTuple):
     """The clusters of one partition as blocks on top of one another.
 
     - **name** - of the partition.
@@ -77,13 +77,17 @@ def partition_flow(partitions: Mapping[str, ArrayLike], *, ax: Axes | None = Non
     ------
     ValueError
         If there are fewer than two partitions, no items, or partitions of different lengths.
-    """
-    from matplotlib.figure import Figure
 
+    Examples
+    --------
+    >>> import bnp_hier as bnp
+    >>> ax = bnp.plots.partition_flow({"MAP-DP": [0, 0, 0, 1, 1], "species": ["cat", "cat", "dog", "dog", "dog"]})
+    >>> ax.figure.savefig("flow.png")  # doctest: +SKIP
+    """
     columns = _columns(partitions)
     most = max(len(column.labels) for column in columns)
     size = (2.6 + 1.5 * len(columns), float(np.clip(2.2 + 0.22 * most, 3.0, 5.5)))
-    axes = Figure(figsize=size, layout="constrained").subplots() if ax is None else ax
+    axes = axes_of_size(ax, size)
     for place, (left, right) in enumerate(zip(columns[:-1], columns[1:], strict=True)):
         _draw_bands(axes, place, (left, right), columns[0])
     for place, column in enumerate(columns):
@@ -98,14 +102,14 @@ def partition_flow(partitions: Mapping[str, ArrayLike], *, ax: Axes | None = Non
     return axes
 
 
-def _columns(partitions: Mapping[str, ArrayLike]) -> list[_Blocks]:
+def _columns(partitions: Mapping[str, ArrayLike]) -> list[_ClusterBlocks]:
     """Blocks of every partition, from top to bottom."""
     if len(partitions) < 2:
         raise ValueError(f"partitions must contain at least two partitions, but there are {len(partitions)}")
     n = len(np.asarray(next(iter(partitions.values()))))
     if not n:
         raise ValueError("partitions must be of at least one item, but there are none")
-    found: list[_Blocks] = []
+    found: list[_ClusterBlocks] = []
     height = np.arange(n, dtype=np.float64)
     for name, labels in partitions.items():
         clusters, codes = cluster_codes(labels, n)
@@ -120,7 +124,7 @@ def _columns(partitions: Mapping[str, ArrayLike]) -> list[_Blocks]:
         sizes = np.bincount(codes)
         total = n * (1.0 + _GAP * (len(sizes) - 1))
         low = total / 2 - np.cumsum(sizes) - _GAP * n * np.arange(len(sizes))
-        found.append(_Blocks(str(name), [texts[k] for k in order], colors[order], codes, sizes, low))
+        found.append(_ClusterBlocks(str(name), [texts[k] for k in order], colors[order], codes, sizes, low))
         height = -low[codes] - sizes[codes] / 2
     return found
 
@@ -136,7 +140,7 @@ def _pooled(codes: Int[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " kept"], Int
     return kept, place[codes]
 
 
-def _draw_bands(axes: Axes, place: int, sides: tuple[_Blocks, _Blocks], first: _Blocks) -> None:
+def _draw_bands(axes: Axes, place: int, sides: tuple[_ClusterBlocks, _ClusterBlocks], first: _ClusterBlocks) -> None:
     """Bands between two neighbouring columns, one for each pair of blocks and cluster of the first partition."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
@@ -156,7 +160,9 @@ def _draw_bands(axes: Axes, place: int, sides: tuple[_Blocks, _Blocks], first: _
         axes.add_patch(band)
 
 
-def _stacked(side: _Blocks, keys: Int[np.ndarray, "3 bands"], counts: Int[np.ndarray, " bands"]) -> Float[np.ndarray, " bands"]:
+def _stacked(
+    side: _ClusterBlocks, keys: Int[np.ndarray, "3 bands"], counts: Int[np.ndarray, " bands"]
+) -> Float[np.ndarray, " bands"]:
     """Lower end of each band at a column: bands are stacked within their block, in the order of the blocks opposite."""
     order = np.lexsort(keys[::-1])
     down = np.empty(len(counts))
@@ -165,7 +171,7 @@ def _stacked(side: _Blocks, keys: Int[np.ndarray, "3 bands"], counts: Int[np.nda
     return side.low[keys[0]] + side.sizes[keys[0]] - (down - before)
 
 
-def _draw_blocks(axes: Axes, place: int, column: _Blocks, across: int) -> None:
+def _draw_blocks(axes: Axes, place: int, column: _ClusterBlocks, across: int) -> None:
     """Blocks of a column with their labels: beside them at both ends, and otherwise inside where there is room."""
     from matplotlib.patches import Rectangle
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from bnp_hier.plots.palette import cluster_codes, short_name
+from bnp_hier.plots.palette import axes_of_size, cluster_codes, short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,15 +52,20 @@ def coclustering(matrix: ArrayLike, *, labels: ArrayLike | None = None, ax: Axes
     ValueError
         If the matrix is empty, not square, not symmetric or has entries that are not probabilities, or if there is not
         one label per item.
-    """
-    from matplotlib.figure import Figure
 
+    Examples
+    --------
+    >>> import bnp_hier as bnp
+    >>> draws = [[0, 0, 1], [0, 0, 0], [5, 5, 2], [1, 0, 0]]
+    >>> ax = bnp.plots.coclustering(bnp.coclustering(draws), labels=bnp.point_estimate(draws))
+    >>> ax.figure.savefig("coclustering.png")  # doctest: +SKIP
+    """
     matrix = _probabilities(matrix)
     n = len(matrix)
     clusters, codes = cluster_codes(np.zeros(n, dtype=int) if labels is None else labels, n)
     order = np.concatenate([_linkage_order(matrix, np.flatnonzero(codes == k)) for k in range(len(clusters))])
 
-    axes = Figure(figsize=(6.4, 5.4), layout="constrained").subplots() if ax is None else ax
+    axes = axes_of_size(ax, (6.4, 5.4))
     image = axes.imshow(matrix[np.ix_(order, order)], vmin=0.0, vmax=1.0, cmap="Blues")
     axes.figure.colorbar(image, ax=axes, label="probability of sharing a cluster")
 

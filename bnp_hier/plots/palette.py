@@ -1,6 +1,8 @@
-"""Helpers shared by all plots: clusters, their colours, and short names."""
+"""Helpers shared by all plots: axes, clusters, their colours, and short names."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
@@ -8,7 +10,11 @@ from numpy.typing import ArrayLike
 
 from bnp_hier.utils.wording import printable
 
-__all__ = ["cluster_codes", "cluster_colors", "short_name"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.legend import Legend
+
+__all__ = ["axes_of_size", "cluster_codes", "cluster_colors", "plain_texts", "short_name"]
 
 # Distinguishable with common colour vision deficiencies: the "muted" scheme of Paul Tol's note on colour schemes (2021),
 # with a stronger yellow.
@@ -23,6 +29,20 @@ _COLOURS = (
     "882255 wine",
     "999933 olive",
 )
+
+
+def axes_of_size(ax: Axes | None, size: tuple[float, float]) -> Axes:
+    """The given axes, or those of a new figure of this size (in inches), which is not registered with pyplot."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, layout="constrained").subplots() if ax is None else ax
+
+
+def plain_texts(legend: Legend) -> Legend:
+    """A legend whose texts, such as names of clusters, are not read as formulas."""
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return legend
 
 
 def cluster_colors(n_clusters: int) -> Float[np.ndarray, "k 4"]:

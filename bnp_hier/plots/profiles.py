@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bnp_hier.plots.palette import cluster_colors, short_name
+from bnp_hier.plots.palette import axes_of_size, cluster_colors, short_name
 from bnp_hier.posterior.cluster_profiles import ClusterProfiles, deviations, is_share, sizes_of
 from bnp_hier.utils.rounding import with_interval
+from bnp_hier.utils.wording import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,9 +58,16 @@ def cluster_profiles(description: ClusterProfiles, *, ax: Axes | None = None) ->
     -------
     ax
         The axes, with the deviations in `ax.images[0]`.
-    """
-    from matplotlib.figure import Figure
 
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import bnp_hier as bnp
+    >>> X = pd.DataFrame({"length": [0.0, 0.1, 0.2, 9.0, 9.1, 9.2]})
+    >>> found = bnp.describe(bnp.MAPDP().fit(X), X, others=pd.DataFrame({"site": list("aabbbb")}))
+    >>> ax = bnp.plots.cluster_profiles(found)
+    >>> ax.figure.savefig("profiles.png")  # doctest: +SKIP
+    """
     profiles = description.profiles.sort_index()
     table = profiles.join(deviations(profiles))
     sizes = sizes_of(description)
@@ -69,16 +77,14 @@ def cluster_profiles(description: ClusterProfiles, *, ax: Axes | None = None) ->
     texts = [[_cell(table.loc[(*row, cluster)], is_share(description, *row)) for cluster in shown] for row in rows]
     lines = [line for cells in texts for text in cells for line in text.split("\n")]
     size = 2.2 + max(1.05, _CHARACTER * max(map(len, lines))) * len(shown), 1.0 + 0.42 * len(rows)
-    axes = Figure(figsize=size, layout="constrained").subplots() if ax is None else ax
+    axes = axes_of_size(ax, size)
     image = axes.imshow(colored, cmap="RdBu_r", vmin=-_FULL, vmax=_FULL, aspect="auto")
     for y in range(len(rows)):
         for x, text in enumerate(texts[y]):
             strong = abs(np.nan_to_num(colored[y, x])) > 0.75 * _FULL
             color = "white" if strong else "black"
             axes.text(x, y, text, color=color, ha="center", va="center", fontsize=7, linespacing=1.1, parse_math=False)
-    axes.set_xticks(
-        range(len(shown)), [f"cluster {k}\n{sizes[k]} row{'s' if sizes[k] != 1 else ''}" for k in shown], fontsize=8
-    )
+    axes.set_xticks(range(len(shown)), [f"cluster {k}\n{counted(sizes[k], 'row')}" for k in shown], fontsize=8)
     axes.xaxis.tick_top()
     _write_names(axes, rows, description.association["used"])
     axes.tick_params(length=0)
@@ -109,11 +115,18 @@ def associations(description: ClusterProfiles, *, ax: Axes | None = None) -> Axe
     -------
     ax
         The axes.
-    """
-    from matplotlib.figure import Figure
 
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import bnp_hier as bnp
+    >>> X = pd.DataFrame({"length": [0.0, 0.1, 0.2, 9.0, 9.1, 9.2]})
+    >>> found = bnp.describe(bnp.MAPDP().fit(X), X, others=pd.DataFrame({"site": list("aabbbb")}))
+    >>> ax = bnp.plots.associations(found)
+    >>> ax.figure.savefig("associations.png")  # doctest: +SKIP
+    """
     table = description.association.head(_MOST_ROWS)
-    axes = Figure(figsize=(6.4, 0.9 + 0.3 * len(table)), layout="constrained").subplots() if ax is None else ax
+    axes = axes_of_size(ax, (6.4, 0.9 + 0.3 * len(table)))
     (color,) = cluster_colors(1)
     place = np.arange(len(table))
     axes.hlines(place, table["low"], table["high"], colors=[color], linewidths=2.0)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
-from bnp_hier.plots.palette import cluster_codes, cluster_colors, short_name
+from bnp_hier.plots.palette import cluster_codes, cluster_colors, plain_texts, short_name
 from bnp_hier.plots.texts import Occupied, write_apart
 from bnp_hier.utils.arrays import as_matrix
 
@@ -61,6 +61,14 @@ def pairs(
     ValueError
         If `X` is empty or not (n, d), if there is not one label or point name per row or one feature name per column,
         or if `max_columns` is below 1.
+
+    Examples
+    --------
+    >>> import bnp_hier as bnp
+    >>> iris = bnp.datasets.load("iris")
+    >>> fit = bnp.DPMeans(n_clusters=3).fit(iris.X)
+    >>> figure = bnp.plots.pairs(iris.X, labels=fit.labels_, feature_names=iris.feature_names)
+    >>> figure.savefig("pairs.png")  # doctest: +SKIP
     """
     from matplotlib.figure import Figure
 
@@ -216,11 +224,8 @@ def _legend(axes: Axes, clusters: Shaped[np.ndarray, " k"], codes: Int[np.ndarra
     ]
     if len(few) < len(order):
         handles.append(Line2D([], [], linestyle="", label=f"… and {len(order) - len(few)} more"))
-    legend = axes.legend(
-        handles=handles, title="cluster (points)", loc="upper right", fontsize=8, title_fontsize=8, frameon=False
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+    title = "cluster (points)"
+    plain_texts(axes.legend(handles=handles, title=title, loc="upper right", fontsize=8, title_fontsize=8, frameon=False))
 
 
 def _write_names(axes: Axes, points: Float[np.ndarray, "n 2"], names: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from bnp_hier.plots.palette import cluster_colors, short_name
+from bnp_hier.plots.palette import cluster_colors, plain_texts, short_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +42,14 @@ def level_scores(scores: Mapping[str, pd.DataFrame | Sequence[pd.DataFrame]]) ->
     ValueError
         If there is nothing to plot, a value is not a table, tables have different measures, tables of one method have
         different levels, levels are not whole numbers, or a score is missing or infinite.
+
+    Examples
+    --------
+    >>> import bnp_hier as bnp
+    >>> X, paths = [[0.0], [0.2], [6.0], [6.1]], [("pet", "cat"), ("pet", "dog"), ("farm", "cow"), ("farm", "cow")]
+    >>> trees = [bnp.recursive_kmeans(X, depth=2, branching=2, random_state=seed) for seed in range(3)]
+    >>> figure = bnp.plots.level_scores({"recursive k-means": [tree.scores(paths) for tree in trees]})
+    >>> figure.savefig("scores.png")  # doctest: +SKIP
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -90,8 +98,7 @@ def level_scores(scores: Mapping[str, pd.DataFrame | Sequence[pd.DataFrame]]) ->
         fontsize=8,
         title_fontsize=8,
     )
-    for text in key.get_texts():
-        text.set_parse_math(False)
+    plain_texts(key)
     return figure
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from bnp_hier.plots.palette import cluster_codes, cluster_colors, short_name
+from bnp_hier.plots.palette import axes_of_size, cluster_codes, cluster_colors, plain_texts, short_name
 from bnp_hier.plots.texts import Occupied, write_apart
 from bnp_hier.trees import Dendrogram
 
@@ -73,9 +73,15 @@ def dendrogram(
     ValueError
         If there is not one label or name per item, the threshold is not a probability, the kind of heights is unknown, or
         `annotate` is negative.
+
+    Examples
+    --------
+    >>> import bnp_hier as bnp
+    >>> tree = bnp.Dendrogram([[0, 1], [2, 3], [4, 5]], [3.0, 2.0, -4.0])
+    >>> ax = bnp.plots.dendrogram(tree, names=["cat", "lion", "cow", "sheep"])
+    >>> ax.figure.savefig("tree.png")  # doctest: +SKIP
     """
     from matplotlib.collections import LineCollection
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
     n = tree.n_items
@@ -97,7 +103,7 @@ def dendrogram(
     colors[~pure] = (0.15, 0.15, 0.15, 1.0)
     width = float(np.clip(150.0 / n, 0.6, 1.5))
 
-    axes = Figure(figsize=(8.0, 4.5), layout="constrained").subplots() if ax is None else ax
+    axes = axes_of_size(ax, (8.0, 4.5))
     for chosen, style, color, label in (
         (~kept, "dashed", _CUT, "cut"),
         (kept, np.where(unlikely[kept], "dashed", "solid").tolist() or "solid", colors[kept], "kept"),
@@ -158,10 +164,9 @@ def _class_key(axes: Axes, names: Sequence[str], colors: Float[np.ndarray, "k 4"
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=color, linewidth=5.0, label=name) for name, color in zip(names, colors, strict=True)]
-    key = axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, handlelength=1.0)
-    for text in key.get_texts():
-        text.set_parse_math(False)
-    return key
+    return plain_texts(
+        axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, handlelength=1.0)
+    )
 
 
 def _write_odds(axes: Axes, tree: Dendrogram, branches: Float[np.ndarray, "m 4 2"], count: int) -> None:

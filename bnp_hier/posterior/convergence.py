@@ -69,6 +69,22 @@ def diagnostics(idata: Any, var_names: str | Sequence[str] | None = None) -> pd.
     ------
     TypeError, ValueError
         If `idata` is not the result of `to_arviz`, or its posterior lacks a requested variable.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> from numpyro.infer import MCMC
+    >>> import bnp_hier as bnp
+    >>> X = np.array([[0.0], [0.2], [0.1], [6.0], [6.1]])
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> kernel = bnp.PartitionGibbs(partial(bnp.models.dpm, component=component))
+    >>> mcmc = MCMC(kernel, num_warmup=20, num_samples=50, num_chains=2, chain_method="vectorized", progress_bar=False)
+    >>> mcmc.run(jax.random.key(0), X)
+    >>> table = bnp.diagnostics(bnp.to_arviz(mcmc, X))
+    >>> table.columns.to_list(), table.index.to_list()
+    (['rhat', 'ess_bulk', 'ess_tail'], ['log_joint', 'n_clusters', 'largest_cluster', 'entropy', 'n_large_clusters'])
     """
     return chain_diagnostics(scalar_variables(idata, var_names, stacklevel=3))
 

@@ -61,6 +61,14 @@ def credible_ball(draws: ArrayLike, estimate: ArrayLike, level: float = 0.95, lo
     Notes
     -----
     See Wade & Ghahramani (2018), section 4.
+
+    Examples
+    --------
+    >>> from bnp_hier import credible_ball
+    >>> draws = [[0, 0, 1], [0, 0, 0], [5, 5, 2], [1, 0, 0]]
+    >>> ball = credible_ball(draws, [0, 0, 1], level=0.75)
+    >>> round(ball.radius, 3), ball.share, ball.upper, ball.lower
+    (0.637, 0.75, array([[0, 0, 0]]), array([[0, 0, 1]]))
     """
     if not 0 < level <= 1:
         raise ValueError(f"level must lie in (0, 1], but it is {level!r}")

@@ -13,13 +13,13 @@ from jaxtyping import Array, Float, Int
 from numpyro import handlers
 
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
+from bnp_hier.distributions.seating import Prior, draw_index, log_slot_seating
 from bnp_hier.inspection.collapsed import MixtureValues, as_arrays
 from bnp_hier.inspection.model_arguments import ModelArguments
 from bnp_hier.inspection.slots import SlotSites, read_slot_values
 from bnp_hier.inspection.sticks import StickSites, read_stick_values
 from bnp_hier.inspection.trace import TRACING
 from bnp_hier.partitions.joint_density import log_joint
-from bnp_hier.partitions.seating import Prior, draw_index, log_slot_seating
 from bnp_hier.posterior.mixtures import Mixture, Values
 
 __all__ = ["SlotMixture", "StickMixture"]
@@ -170,7 +170,7 @@ class StickMixture(Mixture):
         read = read_stick_values(self.model, self.sites, values, self.data.args, self.data.kwargs)
         if read.component is None:
             return super().conjugate(values)
-        return as_arrays(MixtureValues(read.concentration, jnp.zeros(()), read.component, jnp.asarray(read.X)))
+        return as_arrays(MixtureValues(Prior(read.concentration, jnp.zeros(())), read.component, jnp.asarray(read.X)))
 
     @property
     def entries(self) -> int:

@@ -10,10 +10,10 @@ from jaxtyping import Int
 
 from bnp_hier.components.base import Component
 from bnp_hier.distributions.chinese_restaurant import log_partition_prior
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.partitions.clusters import joint_and_statistics, marginals_of
 from bnp_hier.partitions.imputation import impute
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.arrays import as_matrix
 from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.labels import canonical_labels
@@ -95,7 +95,7 @@ def _gain(part: Component, X: np.ndarray, labels: np.ndarray) -> tuple[float, bo
 
     def evidence(labels: np.ndarray) -> float:
         if approximate:
-            joint = impute(MixtureValues(1.0, 0.0, component, X), X, labels).log_joint
+            joint = impute(MixtureValues(Prior(1.0), component, X), X, labels).log_joint
             return joint - float(log_partition_prior(np.bincount(labels), 1.0))
         _, stats = joint_and_statistics(component, X, labels, Prior(1.0, 0.0))
         return float(marginals_of(component, stats, np.bincount(labels)).sum())

@@ -73,6 +73,24 @@ def hierarchy_draws(fit: Chains, X: Data) -> HierarchyDraws:
     TypeError, ValueError
         If the fit is of another kind or has not run, its model is not a hierarchical mixture, or X has a different number of
         rows.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> from numpyro.infer import MCMC
+    >>> import bnp_hier as bnp
+    >>> X = np.array([[-3.1], [-2.9], [-3.0], [3.0], [3.1]])
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> concentrations = {"concentration": 0.4, "root_concentration": 1.0, "mixing_concentration": 0.5}
+    >>> model = partial(bnp.models.bhmc, depth=2, component=component, max_components=5, **concentrations)
+    >>> mcmc = MCMC(bnp.BHMCGibbs(model, init="one_path"), num_warmup=20, num_samples=20, progress_bar=False)
+    >>> mcmc.run(jax.random.key(0), X)  # doctest: +SKIP
+    >>> draws = bnp.hierarchy_draws(mcmc, X)  # doctest: +SKIP
+    >>> tree = draws[draws.medoid()]  # doctest: +SKIP
+    >>> draws.shape, tree.depth  # doctest: +SKIP
+    ((1, 20), 2)
     """
     if not isinstance(fit, Chains):
         raise TypeError(f"expected an MCMC object that has run BHMCGibbs, but got {type(fit).__name__}")

@@ -54,6 +54,13 @@ def assignment_uncertainty(draws: ArrayLike, estimate: ArrayLike, loss: str = "v
     Notes
     -----
     See Wade & Ghahramani (2018), section 4, for the losses as sums over items.
+
+    Examples
+    --------
+    >>> from bnp_hier import assignment_uncertainty
+    >>> draws = [[0, 0, 0, 1, 1, 1], [0, 0, 2, 1, 1, 1], [0, 0, 0, 1, 1, 1]]
+    >>> assignment_uncertainty(draws, [0, 0, 0, 1, 1, 1]).round(3)
+    array([0.023, 0.023, 0.061, 0.   , 0.   , 0.   ])
     """
     labels, weights, _ = unique_draws(flat_draws(draws))
     n = labels.shape[1]

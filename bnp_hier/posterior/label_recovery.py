@@ -39,6 +39,21 @@ def recover_labels(mcmc: Chains, X: ArrayLike, random_state: int | Array = 0) ->
     ------
     ValueError, TypeError
         If the fit has not run, is of another kind, or already contains labels.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> from numpyro.infer import MCMC, NUTS
+    >>> import bnp_hier as bnp
+    >>> X = np.array([[0.0], [0.2], [0.1], [6.0], [6.1]])
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> model = partial(bnp.models.dpm_stick_breaking, component=component, truncation=4)
+    >>> mcmc = MCMC(NUTS(model), num_warmup=500, num_samples=500, progress_bar=False)
+    >>> mcmc.run(jax.random.key(0), X)  # doctest: +SKIP
+    >>> bnp.recover_labels(mcmc, X).shape  # doctest: +SKIP
+    (1, 500, 5)
     """
     if not isinstance(mcmc, Chains):
         raise TypeError(f"expected an MCMC object, but got {type(mcmc).__name__}")

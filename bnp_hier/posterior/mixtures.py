@@ -21,7 +21,6 @@ from bnp_hier.inspection.model_arguments import ModelArguments
 from bnp_hier.inspection.trace import Model, feasible, run_model
 from bnp_hier.partitions.leave_one_out import joint_and_densities, observed_densities, observed_mixture_densities
 from bnp_hier.partitions.scoring import mixture_log_weights
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.jax_settings import double_precision
 
 __all__ = ["CollapsedMixture", "Mixture", "Values"]
@@ -198,7 +197,7 @@ class CollapsedMixture(Mixture):
         """Return the log of (seating probability × predictive density) for each cluster and, last, a new one (nats)."""
         read, table = self.conjugate(values), self.table(rows)
         stats = cluster_statistics(read.component.suff_stats(read.X), labels, slots)
-        prior = Prior(read.concentration, read.discount)
+        prior = read.prior.of_a_further_item
         counts = cluster_counts(labels, slots).astype(float)
         found = mixture_log_weights(read.component, stats, counts, prior, jnp.asarray(_completed(read, table)), self._most)
         absent = _incomplete(read, table)

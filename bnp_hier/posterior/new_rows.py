@@ -58,6 +58,19 @@ def cluster_probabilities(
     NotFittedError, ValueError, TypeError
         If the fit has not run, does not match X or has no labels, the rows are not valid for the model, a row's density is
         zero or not finite in all draws, or `num_samples` is not a whole number of at least 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> X = [[0.0], [0.2], [0.1], [6.0], [6.1]]
+    >>> fit = bnp.MAPDP(partial(bnp.models.dpm, component=component)).fit(X)
+    >>> bnp.cluster_probabilities(fit, X, fit.labels_, [[0.3], [5.8], [-9.0]]).round(2)
+    array([[0.89, 0.  , 0.11],
+           [0.  , 0.97, 0.03],
+           [0.  , 0.  , 1.  ]])
     """
     require_count("num_samples", num_samples)
     draws = draws_of(fit, X, num_samples=num_samples)

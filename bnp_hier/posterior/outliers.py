@@ -14,10 +14,10 @@ from jaxtyping import Array, Bool, Float, Int
 from bnp_hier.capabilities import Clustering
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.distributions.seating import log_seating
 from bnp_hier.inspection.model_arguments import Data
 from bnp_hier.native.cores import on_cores
 from bnp_hier.partitions.leave_one_out import DensitiesWithoutRows, densities_without_rows
-from bnp_hier.partitions.seating import Prior, log_seating
 from bnp_hier.posterior.draws import Draws, draws_of, log_predictive_of_table, thinned
 from bnp_hier.posterior.mixtures import CollapsedMixture
 from bnp_hier.posterior.wrapped_fits import unwrapped
@@ -266,7 +266,7 @@ def replicated_rows(draws: Draws, count: int, key: Array) -> Float[np.ndarray, "
         key_of_labels, key_of_rows = jax.random.split(key)
         stats = cluster_statistics(values.component.suff_stats(values.X), labels, slots)
         stats = jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.zeros_like(leaf[:1])]), stats)  # a new cluster
-        weights = log_seating(cluster_counts(labels, slots).astype(float), Prior(values.concentration, values.discount), most)
+        weights = log_seating(cluster_counts(labels, slots).astype(float), values.process, most)
         chosen = jax.random.categorical(key_of_labels, weights, shape=(each,))
         return values.component.predictive(take(stats, chosen)).sample(key_of_rows)
 

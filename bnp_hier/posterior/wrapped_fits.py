@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bnp_hier.capabilities import FitsWithData
-from bnp_hier.datasets.tables_in_memory import rows_like
+from bnp_hier.datasets.tabular import rows_like
 from bnp_hier.inspection.model_arguments import Data
 
 __all__ = ["Unwrapped", "unwrapped"]

@@ -69,7 +69,7 @@ def distinctions(found: ClusterProfiles, most: int = 3) -> list[list[Distinction
     most
         Largest number of columns for each cluster.
     """
-    table = _Table.of(found)
+    table = _ClusterTable.of(found)
     return [table.distinctions(k, most) for k in range(len(table.is_large))]
 
 
@@ -91,7 +91,7 @@ def _large_clusters(sizes: Int[np.ndarray, " k"]) -> Bool[np.ndarray, " k"]:
 
 
 @dataclass(frozen=True)
-class _Table:
+class _ClusterTable:
     """The columns and levels that were used, (r,), in the clusters, (K,).
 
     - **keys** - (r,) names of the columns, and of their levels.

@@ -9,9 +9,9 @@ from jaxtyping import Int, Shaped
 from sklearn.metrics.cluster import contingency_matrix
 
 from bnp_hier.reports.headlines import ALIKE
-from bnp_hier.utils.wording import conjoined, some_of
+from bnp_hier.utils.wording import conjoined, counted, some_of
 
-__all__ = ["classes_verdict", "clusters_in_classes"]
+__all__ = ["classes_verdict", "clusters_in_classes", "known_classes_of"]
 
 MOST_NAMED = 4
 """Most classes, and most clusters, that are named."""
@@ -44,6 +44,12 @@ def classes_verdict(
     for what, (score, values) in kinds.items():
         found = f"adjusted Rand index {scores[score]:.2f}", clusters_in_classes(labels, values)
         yield f"The clusters of {name} beside {what}: {'; '.join(filter(None, found))}."
+
+
+def known_classes_of(classes: Shaped[np.ndarray, " m"], most: int = 10) -> str:
+    """The classes of some rows with their numbers of rows, the most frequent ones first."""
+    found, counts = np.unique(classes, return_counts=True)
+    return "Known classes: " + ", ".join(f"{found[i]} ({counts[i]})" for i in np.argsort(-counts)[:most])
 
 
 def clusters_in_classes(labels: Int[np.ndarray, " n"], classes: Shaped[np.ndarray, " n"]) -> str:
@@ -86,7 +92,7 @@ def _except(outside: Int[np.ndarray, " classes"], names: list[str]) -> str:
     of = [f"{outside[c]} of {names[c]}" for c in np.argsort(-outside, kind="stable") if outside[c]]
     if not of:
         return ""
-    rows = f"{outside.sum()} row{'' if outside.sum() == 1 else 's'}"
+    rows = counted(int(outside.sum()), "row")
     return (
         f" but for {rows} of {names[int(outside.argmax())]}" if len(of) == 1 else f" but for {rows}, {some_of(of, MOST_NAMED)}"
     )

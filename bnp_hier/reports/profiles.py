@@ -25,6 +25,7 @@ from bnp_hier.posterior.cluster_profiles import (
 from bnp_hier.utils.files import write_text
 from bnp_hier.utils.rounding import rounded, with_interval
 from bnp_hier.utils.spreadsheets import csv_text
+from bnp_hier.utils.wording import counted
 
 __all__ = [
     "association_table",
@@ -122,7 +123,7 @@ def profiles_table(found: ClusterProfiles, sizes: Int[np.ndarray, " k"]) -> pd.D
         name=[f"{row.column} = {row.level}" if row.level else str(row.column) for row in table.itertuples()],
     ).sort_values("rank", kind="stable")
     wide = table.pivot(index="name", columns="cluster", values="text").loc[list(dict.fromkeys(table["name"]))]
-    wide.columns = [f"cluster {k}, {sizes[k]} row{'s' if sizes[k] != 1 else ''}" for k in wide.columns]
+    wide.columns = [f"cluster {k}, {counted(sizes[k], 'row')}" for k in wide.columns]
     wide = wide.assign(**{"all rows": table.drop_duplicates("name").set_index("name")["all_rows"]})
     return wide.rename_axis("column").head(MOST_ROWS)
 

@@ -30,11 +30,12 @@ from bnp_hier.reports.figures import (
     trace_figures,
 )
 from bnp_hier.reports.findings import Findings
+from bnp_hier.reports.known_classes import known_classes_of
 from bnp_hier.reports.profiles import association_table, profiles_table
 from bnp_hier.reports.tree_page import BRANCHES, browsable_merges
 from bnp_hier.reports.trust import checks
 from bnp_hier.reports.web_page import Section, write_page
-from bnp_hier.utils.wording import listed
+from bnp_hier.utils.wording import counted, listed
 
 __all__ = ["write_report"]
 
@@ -200,11 +201,9 @@ def contents(findings: Findings) -> Section:
         rows = np.flatnonzero(labels == cluster)
         lines = [f"Distinguishing features: {words[cluster]}"] if words[cluster] else []
         if classes is not None:
-            names, counts = np.unique(classes[rows], return_counts=True)
-            order = np.argsort(-counts)[:8]
-            lines.append("Known classes: " + ", ".join(f"{names[i]} ({counts[i]})" for i in order))
+            lines.append(known_classes_of(classes[rows]))
         lines.append("Rows: " + listed(rows if data.item_names is None else (data.item_names[i] for i in rows), MOST_NAMED))
-        folds[f"Cluster {cluster}: {len(rows)} row{'s' if len(rows) != 1 else ''}"] = lines
+        folds[f"Cluster {cluster}: {counted(len(rows), 'row')}"] = lines
     tables = {
         "Means ± standard deviations, or shares, of the rows of each cluster and, in parentheses, 95% intervals of its "
         "mean parameters; all of them are in clusters.csv": profiles_table(findings.profiles, sizes),

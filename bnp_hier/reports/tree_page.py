@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from jax.typing import ArrayLike
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
 from bnp_hier import plots
@@ -20,11 +20,12 @@ from bnp_hier.posterior.convergence import diagnostics
 from bnp_hier.posterior.hierarchies import hierarchy_draws
 from bnp_hier.reports.browsable_tree import BrowsableTree
 from bnp_hier.reports.chains import DIAGNOSTICS, chains_verdict
+from bnp_hier.reports.known_classes import known_classes_of
 from bnp_hier.reports.verdicts import clusters_at_cuts, support_verdict
 from bnp_hier.reports.web_page import Section, write_page
 from bnp_hier.runs.resumable_run import ResumableRun
 from bnp_hier.trees import Dendrogram, Hierarchy
-from bnp_hier.utils.wording import listed
+from bnp_hier.utils.wording import counted, listed
 
 __all__ = ["BRANCHES", "SampledTree", "browsable_merges", "tree_figure", "write_tree_page"]
 
@@ -128,20 +129,14 @@ def write_tree_page(
         (n,) known classes, which are counted in each cluster.
     """
     labels = tree.cut(threshold)
-    items = [str(i) for i in range(tree.n_items)] if names is None else [str(name) for name in names]
-    folds: dict[str, list[str]] = {}
+    items = _items(names, tree.n_items)
     sizes = np.bincount(labels)
-    for cluster in np.argsort(-sizes, kind="stable")[: (sizes > 1).sum()]:
-        rows = np.flatnonzero(labels == cluster)
-        lines = []
-        if classes is not None:
-            found, counts = np.unique(np.asarray(classes)[rows], return_counts=True)
-            lines.append("Known classes: " + ", ".join(f"{found[i]} ({counts[i]})" for i in np.argsort(-counts)[:10]))
-        lines.append(", ".join(items[i] for i in rows))
-        folds[f"Cluster {cluster}: {len(rows)} items"] = lines
+    several = np.argsort(-sizes, kind="stable")[: (sizes > 1).sum()]
+    groups = {f"Cluster {cluster}: {sizes[cluster]} items": np.flatnonzero(labels == cluster) for cluster in several}
+    folds = _folds(groups, items, classes)
     if (sizes == 1).any():
         alone = np.flatnonzero(sizes[labels] == 1)
-        folds[f"Alone in a cluster: {len(alone)} item{'s' if len(alone) > 1 else ''}"] = [", ".join(items[i] for i in alone)]
+        folds |= _folds({f"Alone in a cluster: {counted(len(alone), 'item')}": alone}, items)
     merges = doubtful_merges(tree, items).reset_index()
     merges.index = pd.RangeIndex(1, len(merges) + 1)
     cuts = {f"{at:g}": f"{clusters} clusters" for at, clusters in clusters_at_cuts(tree).items()}
@@ -162,6 +157,24 @@ def write_tree_page(
         ),
     ]
     return write_page(path, title=title, sections=sections)
+
+
+def _items(names: Sequence[str] | None, n: int) -> list[str]:
+    """Names of the items, by default their numbers."""
+    return [str(i) for i in range(n)] if names is None else list(map(str, names))
+
+
+def _folds(
+    groups: Mapping[str, Int[np.ndarray, " m"]], items: Sequence[str], classes: ArrayLike | None = None
+) -> dict[str, list[str]]:
+    """Heading of a group -> its known classes, if any, and its items."""
+    return {
+        heading: [
+            *([] if classes is None else [known_classes_of(np.asarray(classes)[rows])]),
+            ", ".join(items[i] for i in rows),
+        ]
+        for heading, rows in groups.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -222,17 +235,13 @@ class SampledTree:
 
     def write_page(self, path: str | os.PathLike[str], data: Dataset) -> Path:
         """Write one HTML file: findings, figure, the items of every node of the first level, diagnostics, and Newick text."""
-        items = [str(i) for i in range(self.tree.n_items)] if data.item_names is None else list(data.item_names)
-        nodes = [node for node in np.flatnonzero(self.tree.levels == 1) if self.tree.sizes[node]]
-        folds: dict[str, list[str]] = {}
-        for place, node in enumerate(sorted(nodes, key=lambda node: -self.tree.sizes[node])):
-            rows = self.tree.items(int(node))
-            lines = []
-            if data.classes is not None:
-                found, counts = np.unique(data.classes[rows], return_counts=True)
-                lines.append("Known classes: " + ", ".join(f"{found[i]} ({counts[i]})" for i in np.argsort(-counts)[:10]))
-            lines.append(", ".join(items[i] for i in rows))
-            folds[f"Branch {place}: {len(rows)} items, in {self.support[node]:.0%} of the draws"] = lines
+        sizes, support = self.tree.sizes, self.support
+        nodes = sorted(np.flatnonzero((self.tree.levels == 1) & (sizes > 0)).tolist(), key=lambda node: -sizes[node])
+        branches = {
+            f"Branch {place}: {sizes[node]} items, in {support[node]:.0%} of the draws": self.tree.items(node)
+            for place, node in enumerate(nodes)
+        }
+        folds = _folds(branches, _items(data.item_names, self.tree.n_items), data.classes)
         sections = [
             Section("What is missing", notes=self.problems),
             Section("What was found", notes=self.notes),

@@ -12,7 +12,7 @@ from bnp_hier.posterior.convergence import LARGEST_RHAT, LEAST_ESS
 from bnp_hier.reports.chains import Convergence, written_rhat
 from bnp_hier.reports.findings import Findings
 from bnp_hier.reports.verdicts import ALIKE
-from bnp_hier.utils.wording import conjoined, in_words, listed, rough_time
+from bnp_hier.utils.wording import conjoined, counted, in_words, listed, rough_time
 
 __all__ = ["Check", "checks", "checks_of_chains"]
 
@@ -70,7 +70,7 @@ def _on_fit(check: FitCheck) -> Iterator[Check]:
     about = "the likelihood within clusters"
     if check.made and not check.misfits:
         checked = len({name for names in check.made.values() for name in names})
-        finding = f"{conjoined(list(check.made))} as in simulated tables, in {checked} column{'s' if checked != 1 else ''}"
+        finding = f"{conjoined(list(check.made))} as in simulated tables, in {counted(checked, 'column')}"
         yield Check(about, PASSED, finding)
     for why in dict.fromkeys(check.unchecked.values()):
         names = [repr(name) for name, reason in check.unchecked.items() if reason == why]

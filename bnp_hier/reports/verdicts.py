@@ -303,9 +303,7 @@ def clusters_verdict(name: str, draws: Int[np.ndarray, "chain draw n"], certaint
         Of the rows in the method's point estimate.
     """
     probability = number_of_clusters(draws)
-    mode = int(probability.argmax())
-    up_to = np.cumsum(probability)
-    low, high = int(np.searchsorted(up_to, 0.025)), int(np.searchsorted(up_to, 0.975))
+    mode, (low, high) = int(probability.argmax()), _central(probability)
     span = f"; 95% of the draws have {low} to {high}" if low < high else ""
     yield f"{name}: the most probable number of clusters is {mode} (probability {probability[mode]:.0%}{span})."
     n, certain = len(certainty.labels), int(certainty.certain.sum())
@@ -316,6 +314,16 @@ def clusters_verdict(name: str, draws: Int[np.ndarray, "chain draw n"], certaint
         yield f"{name}: every row's cluster is certain ({rule})."
     else:
         yield f"{name}: the clusters of {certain} of {n} rows are certain, and {n - certain} are in doubt{more} ({rule})."
+
+
+def _central(probability: Float[np.ndarray, " k"]) -> tuple[int, int]:
+    """Numbers of clusters between which it lies with a probability of 95%."""
+    up_to = np.cumsum(probability)
+    return int(np.searchsorted(up_to, 0.025)), int(np.searchsorted(up_to, 0.975))
+
+
+def _span(low: int, high: int) -> str:
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def clusters_at_cuts(tree: Dendrogram) -> dict[float, int]:
@@ -335,13 +343,8 @@ def tree_verdict(name: str, clusters: Mapping[float, int], draws: Int[np.ndarray
     draws
         Partitions drawn from the tree's posterior.
     """
-    counts = list(clusters.values())
-    thresholds = list(clusters)
-    low, high = min(counts), max(counts)
-    span = f"{low}" if low == high else f"{low} to {high}"
-    probability = np.cumsum(number_of_clusters(draws))
-    least, most = int(np.searchsorted(probability, 0.025)), int(np.searchsorted(probability, 0.975))
-    drawn = f"{least}" if least == most else f"{least} to {most}"
+    thresholds, counts = list(clusters), clusters.values()
+    span, drawn = _span(min(counts), max(counts)), _span(*_central(number_of_clusters(draws)))
     yield (
         f"{name}: cutting the tree at merge probabilities from {thresholds[0]:g} to {thresholds[-1]:g} gives {span} clusters; "
         f"95% of the partitions drawn from it have {drawn}."

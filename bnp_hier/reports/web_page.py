@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+import matplotlib as mpl
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.colors import to_hex
 
 from bnp_hier.plots.palette import cluster_colors
 from bnp_hier.reports.browsable_tree import BrowsableTree
-from bnp_hier.reports.svg_elements import inline_svg
 from bnp_hier.utils.files import write_text
 from bnp_hier.utils.wording import printable
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["Section", "write_page"]
+
 
 _DPI = 150
 
@@ -217,7 +218,7 @@ class _Drawing(NamedTuple):
     least: int
 
 
-class _Tree(NamedTuple):
+class _TreeView(NamedTuple):
     """A tree as shown on the page.
 
     - **content** - what its script reads.
@@ -273,7 +274,7 @@ def _drawing(figure: Figure) -> _Drawing:
     return _Drawing(svg, round(width), round(width * (0.58 if width < _NARROW else 0.8)))
 
 
-def _tree(tree: BrowsableTree) -> _Tree:
+def _tree(tree: BrowsableTree) -> _TreeView:
     content = tree.as_json()
     legend: list[tuple[str, object]] = []
     if content["classes"] is not None:
@@ -281,7 +282,7 @@ def _tree(tree: BrowsableTree) -> _Tree:
         legend = [(name, color % _COLORS) for name, color in named[:_MOST_CLASSES]]
         if len(named) > _MOST_CLASSES:
             legend.append((f"and {len(named) - _MOST_CLASSES} more", "none"))
-    return _Tree(content, legend, {caption: _image(figure) for caption, figure in tree.figures.items()})
+    return _TreeView(content, legend, {caption: _image(figure) for caption, figure in tree.figures.items()})
 
 
 def _table(table: pd.DataFrame) -> dict[str, Any]:
@@ -340,3 +341,33 @@ def _is_missing(value: Any) -> bool:
     import pandas as pd
 
     return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, Real) and math.isnan(value))
+
+
+def inline_svg(figure: Figure, margin: float) -> str:
+    """Convert a figure to an SVG element without width and height, and with titles that browsers show on hover.
+
+    Parameters
+    ----------
+    figure
+        The figure. Artists whose group id (`set_gid`) contains a space get it as their title.
+    margin
+        White space around it, in inches.
+    """
+    stream = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "bnp_hier"}):  # text stays text; the same figure, the same SVG
+        nothing = {"Date": None, "Creator": None}
+        figure.savefig(stream, format="svg", bbox_inches="tight", pad_inches=margin, facecolor="white", metadata=nothing)
+    text = stream.getvalue()
+    text = text[text.index("<svg") :].strip()
+    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, count=1, flags=re.DOTALL)
+    text = re.sub(r"<defs>\s*<style[^>]*>.*?</style>\s*</defs>\s*", "", text, count=1, flags=re.DOTALL)  # of the whole page
+    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)  # the text of every glyph again
+    text = re.sub(r'<g id="([^"]* [^"]*)">', r"<g><title>\1</title>", text)
+    text = re.sub(r'<g id="[^"]*">', "<g>", text)
+    mark = f"s{hashlib.sha256(text.encode()).hexdigest()[:8]}-"  # ids must be unique on the page
+    text = re.sub(r'\bid="', f'id="{mark}', text)
+    text = text.replace('href="#', f'href="#{mark}').replace("url(#", f"url(#{mark}")
+    head, _, body = text.partition(">")
+    (view,) = re.findall(r'viewBox="([^"]*)"', head)
+    lines = re.sub(r"\n\s*", "\n", body)
+    return f'<svg viewBox="{view}" stroke-linejoin="round" stroke-linecap="butt">{lines}'

@@ -120,7 +120,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     return Checkpoint(header, leaves)
 
 
-def restore(template: Any, leaves: Mapping[str, Any], what: str, skip: int = 0) -> Any:
+def restore(template: Any, leaves: Mapping[str, Any], what: str, skip: int | None = 0) -> Any:
     """Rebuild a tree with the structure of a template from its leaves.
 
     Parameters
@@ -132,7 +132,7 @@ def restore(template: Any, leaves: Mapping[str, Any], what: str, skip: int = 0) 
     what
         Name of the tree in error messages.
     skip
-        Number of leading dimensions that may differ.
+        Number of leading dimensions whose sizes may differ; None for all.
 
     Raises
     ------
@@ -147,7 +147,8 @@ def restore(template: Any, leaves: Mapping[str, Any], what: str, skip: int = 0) 
         raise ValueError(f"the {what} in the file belongs to another kernel: {unlike[0]} is {origin}")
     for place, leaf in expected.items():
         saved = leaves[place]
-        if (saved.dtype, saved.shape[skip:]) != (leaf.dtype, leaf.shape[skip:]):
+        fixed = slice(leaf.ndim if skip is None else skip, None)
+        if (saved.dtype, saved.ndim, saved.shape[fixed]) != (leaf.dtype, leaf.ndim, leaf.shape[fixed]):
             raise ValueError(
                 f"the {what} in the file belongs to another kernel or precision: {place} has dtype {saved.dtype} and shape "
                 f"{saved.shape}, expected {leaf.dtype} and {leaf.shape}"

@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,13 +156,13 @@ def is_common(arguments: Any) -> bool:
     return jax.process_count() > 1 and any_sharded(arguments)
 
 
-def agreed(condition: Callable[[], bool], common: bool) -> bool:
+def agreed(condition: bool, common: bool) -> bool:
     """What process 0 finds: clocks and files of processes may differ, but all must go on with a common run in the same way."""
     if not common:
-        return condition()
+        return condition
     from jax.experimental.multihost_utils import broadcast_one_to_all
 
-    return bool(broadcast_one_to_all(np.asarray(condition() if jax.process_index() == 0 else False)))
+    return bool(broadcast_one_to_all(np.asarray(condition)))
 
 
 def asked_to_end(common: bool) -> bool:

@@ -56,8 +56,10 @@ def _type_name(cls: type | Callable[..., Any]) -> str:
 # ---- writing --------------------------------------------------------------------------------------------------------------
 
 
-def encode(value: Any, arrays: dict[str, Any]) -> Any:
+def encode(value: Any, arrays: dict[str, Any], own_types: bool = False) -> Any:
     """Convert a value to JSON from which `decode` rebuilds it; arrays are added to `arrays` and referred to by name.
+
+    `own_types` allows only objects of types of the package and of NumPyro.
 
     Raises
     ------
@@ -89,7 +91,10 @@ def encode(value: Any, arrays: dict[str, Any]) -> Any:
             return {"is": "function", "name": _function_name(value)}
         if type(value) is tuple:
             return {"is": "tuple", "items": [one(part) for part in value]}
-        return {"is": "object", "type": _type_name(type(value)), "state": one(_state(value))}
+        name = _type_name(type(value))
+        if own_types and not _is_own(name):
+            raise NotPlainError(f"{name} is not part of the package")
+        return {"is": "object", "type": name, "state": one(_state(value))}
 
     def _array(value: Any) -> dict[str, Any]:
         if isinstance(value, np.ndarray) and value.dtype == object:
@@ -104,25 +109,18 @@ def encode(value: Any, arrays: dict[str, Any]) -> Any:
 
 def encode_model(model: Model, arrays: dict[str, Any]) -> Any:
     """Apply `encode` to a model of the package with its arguments and components; return None for user-defined models."""
-    own: dict[str, Any] = {}
+    own = dict(arrays)
     try:
-        written = encode(model, own)
+        written = encode(model, own, own_types=True)
     except NotPlainError:
         return None
-    if _foreign(written):
-        return None
-    # encoded again, because the names of arrays in `own` start from zero
-    return encode(model, arrays)
+    arrays.update(own)
+    return written
 
 
-def _foreign(written: Any) -> bool:
-    """Whether JSON written by `encode` contains a type from another package."""
-    if isinstance(written, list):
-        return any(map(_foreign, written))
-    if not isinstance(written, dict):
-        return False
-    named = written.get("is") == "object" and written["type"].partition(".")[0].partition(":")[0] not in _PACKAGES
-    return named or any(map(_foreign, written.values()))
+def _is_own(name: str) -> bool:
+    """Whether a type with this name is one of the package or of NumPyro."""
+    return name.replace(":", ".").partition(".")[0] in _PACKAGES
 
 
 def _function_name(function: Callable[..., Any]) -> str:
@@ -150,7 +148,7 @@ def _distribution_name(distribution: dist.Distribution) -> str:
 
 
 def _kernel_name(kernel: MCMCKernel) -> str:
-    if _type_name(type(kernel)).partition(".")[0] not in _PACKAGES or not isinstance(kernel, ModelKernel | Gibbs | HMC):
+    if not _is_own(_type_name(type(kernel))) or not isinstance(kernel, ModelKernel | Gibbs | HMC):
         raise NotPlainError(f"the kernel {_type_name(type(kernel))} is unknown")
     return _type_name(type(kernel))
 
@@ -255,7 +253,7 @@ def _type(name: str, known: Mapping[str, type]) -> type:
     if name in known or name in _REGISTERED:
         return known.get(name) or _REGISTERED[name]
     module, _, qualified = name.partition(":")
-    if module.partition(".")[0] not in _PACKAGES:
+    if not _is_own(name):
         raise NotPlainError(f"it contains a {name}, which is not part of the package")
     found = functools.reduce(lambda of, part: getattr(of, part, None), qualified.split("."), sys.modules.get(module))
     if not isinstance(found, type) or _type_name(found) != name or not _is_plain(found):

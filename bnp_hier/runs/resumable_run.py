@@ -20,7 +20,7 @@ from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array
 from numpyro.infer import MCMC, Gibbs
 from numpyro.infer.mcmc import MCMCKernel
-from numpyro.util import fori_collect, is_prng_key, nested_attrgetter
+from numpyro.util import is_prng_key, nested_attrgetter
 
 from bnp_hier.inspection.parameters import difference, model_parameters
 from bnp_hier.inspection.trace import TRACING
@@ -29,8 +29,8 @@ from bnp_hier.kernels.kernel_options import described_options
 from bnp_hier.kernels.partition_gibbs import PartitionGibbs
 from bnp_hier.kernels.reports import undefined_in_one_line
 from bnp_hier.kernels.spread_rows import SpreadArguments, filled, spread_arguments
-from bnp_hier.native.availability import ffi_available
 from bnp_hier.native.cores import on_cores
+from bnp_hier.partitions.engine import has_calls
 from bnp_hier.runs.checkpoint_file import Checkpoint, fingerprint, read_checkpoint, restore, write_checkpoint
 from bnp_hier.runs.distributed_parts import (
     agreed,
@@ -47,6 +47,7 @@ from bnp_hier.runs.distributed_parts import (
     shard_fingerprint,
     write_distributed,
 )
+from bnp_hier.utils.arrays import is_traced
 from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.interruption import interruptible
 from bnp_hier.utils.progress_bars import ProgressBar
@@ -273,7 +274,7 @@ class ResumableRun:
             If rows are distributed over processes, and one of these has ended or received SIGTERM.
         """
         until = self._until()
-        if self.path is not None and agreed(Path(self.path).exists, is_common((args, kwargs))):
+        if self.path is not None and agreed(Path(self.path).exists(), is_common((args, kwargs))):
             raise ValueError(f"{os.fspath(self.path)} exists: load it to continue that run, or remove it to start a new one")
         if self.num_chains > 1 and is_prng_key(rng_key):
             rng_key = jax.random.split(rng_key, self.num_chains)
@@ -378,7 +379,7 @@ class ResumableRun:
         with interruptible(), other_process_named(advice), bar:
             begun, last = progress.steps, 0.0  # a call completes at least one chunk, however short its time limit
             while not self._ends() and (
-                not progress.draws or progress.steps == begun or agreed(partial(_is_before, until - last), common)
+                not progress.draws or progress.steps == begun or agreed(time.perf_counter() < until - last, common)
             ):
                 steps = min(self.checkpoint_every, self._next_stop - progress.steps)
                 # the first call traces the model, in NumPyro's own kernels as well
@@ -392,7 +393,7 @@ class ResumableRun:
                 if (roomier := self._with_more_room(progress, state)) is not None:
                     self._progress = progress = roomier  # the chunk is repeated
                     continue
-                kept = (self._whole(draws) | self._at_end(state),) if progress.steps >= self._first_kept else ()
+                kept = (as_parts(draws) | self._at_end(state),) if progress.steps >= self._first_kept else ()
                 progress = _Progress(progress.steps + steps, state, progress.draws + kept)
                 self._progress = progress
                 if self.path is not None:
@@ -459,70 +460,67 @@ class ResumableRun:
     def _program(self, steps: int) -> Callable[..., Any]:
         """Compiled function that advances the state of all chains by `steps` steps and returns it with the collected fields.
 
-        Its second argument holds the arguments of the model that stay on their devices.
+        Their leading dimensions are (chain, draw). The second argument holds model arguments that stay on their devices.
         """
         key = (steps, self._extra_fields)
         if key not in self._programs:
             given, kwargs_given, places, _, _ = self._arguments
-            batched = self.mcmc.chain_method == "vectorized" and self.num_chains > 1
-            field = self.sampler.sample_field
-            wanted = dict.fromkeys((field, *self.sampler.default_fields, *self._extra_fields))
-            removed = [name.removeprefix(f"~{field}.") for name in wanted if name.startswith(f"~{field}.")]
-            names = [name for name in wanted if not name.startswith(f"~{field}.")]
-
-            def collect(value: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-                fields = {name: nested_attrgetter(name)(value[0]) for name in names}
-                constrain = self.mcmc.postprocess_fn or self.sampler.postprocess_fn(args, kwargs)
-                fields[field] = (jax.vmap(constrain) if batched else constrain)(fields[field])
-                if removed:
-                    fields[field] = {site: draw for site, draw in fields[field].items() if site not in removed}
-                return fields
+            mcmc, together = self.mcmc, self.num_chains == 1 or self.mcmc.chain_method == "vectorized"
 
             def one(state: Any, arrays: tuple[Array, ...] = ()) -> Any:
                 args, kwargs = filled(given, kwargs_given, places, arrays) if places else (given, kwargs_given)
-                draws, (last,) = fori_collect(
-                    0,
-                    steps,
-                    lambda value: (self.sampler.sample(value[0], args, kwargs),),
-                    (state,),
-                    transform=partial(collect, args=args, kwargs=kwargs),
-                    progbar=False,
-                    return_last_val=True,
-                    collection_size=max(1, steps // self.mcmc.thinning),
-                    thinning=self.mcmc.thinning,
+                chunk = MCMC(
+                    mcmc.sampler,
+                    num_warmup=mcmc.num_warmup,
+                    num_samples=steps,
+                    num_chains=mcmc.num_chains if together else 1,
+                    thinning=min(mcmc.thinning, steps),
+                    postprocess_fn=mcmc.postprocess_fn,
+                    chain_method="vectorized",
+                    progress_bar=False,
                 )
-                return last, draws
+                chunk.post_warmup_state = state
+                chunk.run(state.rng_key, *args, extra_fields=self._extra_fields, **kwargs)
+                draws = {mcmc.sampler.sample_field: chunk.get_samples(together), **chunk.get_extra_fields(together)}
+                return chunk.last_state, draws
 
             self._programs[key] = self._of_all_chains(jax.jit(one))
         return self._programs[key]
 
-    def _of_all_chains(self, program: Callable[..., Any]) -> Callable[..., Any]:
-        """Apply the program of one chain, whose second argument holds arrays that stay on their devices, to all chains."""
-        method = self.mcmc.chain_method
+    def _of_all_chains(self, program: Any) -> Callable[..., Any]:
+        """Apply the program of one chain, whose second argument holds arrays that stay on their devices, to all chains.
+
+        Chains in sequence run on as many cores as there are.
+        """
+        method, shared = self.mcmc.chain_method, self._mesh is not None
         if self.num_chains == 1 or method == "vectorized":
             return program
         if method == "parallel":
             return jax.pmap(program, in_axes=(0, None))
         if method != "sequential":
-            return lambda state, arrays: self._for_chains(partial(program, arrays=arrays))(state)
-        if self._mesh is not None:  # devices that are shared by all chains run them in the same order
-            return lambda state, arrays: self._for_chains(partial(program, arrays=arrays))(state)
-        return _ChainsOnCores(program, self.num_chains)
+            return lambda states, arrays: self._for_chains(partial(program, arrays=arrays))(states)
+        compiled: dict[Any, Callable[..., Any]] = {}
+
+        def all_chains(states: Any, arrays: tuple[Array, ...]) -> Any:
+            chains, leaves = _unstack_chains(states, self.num_chains), jax.tree.leaves(states)
+            if shared or is_traced(states):  # devices that are shared by all chains run them in the same order
+                return _stack_chains([program(chain, arrays) for chain in chains])
+            shapes = jax.tree.structure(states), *(leaf.aval for leaf in leaves)
+            if shapes not in compiled:
+                with TRACING:  # compiled here, because settings of JAX may be those of this thread
+                    compiled[shapes] = compiled_quickly(program.lower(chains[0], arrays))
+
+            def run(chain: Any) -> Any:  # waits for the results, or the thread would end at once
+                return jax.tree.map(lambda leaf: leaf.block_until_ready(), compiled[shapes](chain, arrays))
+
+            return _stack_chains(on_cores(run, chains))
+
+        return all_chains
 
     def _at_end(self, state: Any) -> dict[str, Any]:
         """The chunk fields of a state as NumPy arrays with leading dimensions (chain, 1)."""
         fields = as_parts({name: nested_attrgetter(name)(state) for name in self.chunk_fields})
         return jax.tree.map(lambda leaf: leaf[None, None] if self.num_chains == 1 else leaf[:, None], fields)
-
-    def _whole(self, draws: dict[str, Any]) -> dict[str, Any]:
-        """The draws of a chunk, or this process's part of them, as NumPy arrays with leading dimensions (chain, draw)."""
-
-        def arranged(leaf: np.ndarray) -> np.ndarray:
-            if self.num_chains == 1:
-                return leaf[None]
-            return leaf if self.mcmc.chain_method != "vectorized" else np.swapaxes(leaf, 0, 1)
-
-        return jax.tree.map(arranged, as_parts(draws))
 
     # ---- serialisation in parts ---------------------------------------------------------------------------------------
 
@@ -682,15 +680,12 @@ class ResumableRun:
                 stacklevel=2,
             )
         first = run._first_state(state_leaves.values(), args, kwargs)
-        if run._grows:
-            first = _padded_to_saved(first, state_leaves)
-        state = placed_like(restore(first, state_leaves, "state"), first)
+        # arrays of a state that can be given more room may be larger than those of a new one
+        state = placed_like(restore(first, state_leaves, "state", skip=None if run._grows else 0), first)
         draws: tuple[dict[str, Any], ...] = ()
         if draw_leaves:
             with TRACING:
                 template = jax.eval_shape(run._program(mcmc.thinning), state, run._arguments.arrays)[1]
-            if mcmc.num_chains == 1:
-                template = jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[None], tree), template)
             draws = (as_parts(restore(template | as_whole(run._at_end(state), run._mesh), draw_leaves, "draws", skip=2)),)
         run._progress = _Progress(steps, state, draws)
         return run
@@ -701,31 +696,6 @@ class ResumableRun:
             old, new = saved.get(name, "missing"), given.get(name, "missing")
             if old != new:
                 raise ValueError(f"{os.fspath(path)} was saved with {name}={old}, but the given kernel has {new}")
-
-
-class _ChainsOnCores:
-    """Applies a program of one chain to the states of all chains, which are stacked, on as many cores as there are."""
-
-    def __init__(self, program: Any, chains: int) -> None:
-        self._program, self._chains = program, chains
-        self._compiled: dict[Any, Callable[..., Any]] = {}
-
-    def __call__(self, states: Any, arrays: tuple[Array, ...]) -> Any:
-        leaves, structure = jax.tree.flatten(states)
-        chains = _unstack_chains(states, self._chains)
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-            return _stack_chains([self._program(chain, arrays) for chain in chains])
-        key = (structure, *(leaf.aval for leaf in leaves))
-        if key not in self._compiled:
-            with TRACING:  # compiled here, because settings of JAX may be those of this thread
-                self._compiled[key] = compiled_quickly(self._program.lower(chains[0], arrays))
-        compiled = self._compiled[key]
-
-        def run(chain: Any) -> Any:
-            # or the thread would end at once
-            return jax.tree.map(lambda leaf: leaf.block_until_ready(), compiled(chain, arrays))
-
-        return _stack_chains(on_cores(run, chains))
 
 
 @partial(jax.jit, static_argnums=1)
@@ -739,10 +709,6 @@ def _unstack_chains(stacked: Any, number: int) -> list[Any]:
 def _stack_chains(chains: list[Any]) -> Any:
     """Stack the states of all chains along a new first axis."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *chains)
-
-
-def _is_before(moment: float) -> bool:
-    return time.perf_counter() < moment
 
 
 def _partition_kernels(kernel: MCMCKernel) -> list[PartitionGibbs]:
@@ -774,18 +740,7 @@ def _without_rows(state: Any) -> Any:
     return jax.tree.map(lambda part: part._replace(rows=()) if has_rows(part) else part, state, is_leaf=has_rows)
 
 
-def _padded_to_saved(state: Any, saved: Mapping[str, Any]) -> Any:
-    """Pad the state's arrays to the shapes in the checkpoint."""
-
-    def fitted(place: Any, leaf: Any) -> Any:
-        size = np.shape(saved.get(jax.tree_util.keystr(place), leaf))
-        larger = len(size) == leaf.ndim and all(a >= b for a, b in zip(size, leaf.shape, strict=True)) and size != leaf.shape
-        return jnp.zeros(size, leaf.dtype) if larger else leaf
-
-    return jax.tree_util.tree_map_with_path(fitted, state)
-
-
 def _versions() -> dict[str, str]:
     """Versions of what determines the draws, and whether native kernels run."""
     found = {name: version(name) for name in ("bnp-hier", "jax", "numpyro")}
-    return found | {"native kernels": "on" if ffi_available() else "off"}
+    return found | {"native kernels": "on" if has_calls() else "off"}

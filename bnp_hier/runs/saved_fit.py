@@ -62,6 +62,16 @@ class SavedFit:
         Remarks on the fit, one sentence each.
     versions
         Versions of the libraries used for the fit, by name.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import bnp_hier as bnp
+    >>> data = bnp.datasets.from_frame(pd.DataFrame({"length": [0.0, 0.1, 0.2, 9.0, 9.1, 9.2]}))
+    >>> saved = bnp.SavedFit(bnp.MAPDP().fit(data.X), data, method="MAP-DP", family="normal")
+    >>> path = saved.save("fits/lengths.npz")  # doctest: +SKIP
+    >>> saved.labels, saved.predict_proba([[0.3], [8.8]]).argmax(1)
+    (array([0, 0, 0, 1, 1, 1]), array([0, 1]))
     """
 
     fit: Any
@@ -176,6 +186,18 @@ def load_fit(path: str | os.PathLike[str], model: Model | None = None) -> SavedF
     ValueError
         If the file is damaged or not a saved fit, the model is missing or differs from the one that was fitted, or a model is
         passed although the file contains one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import pandas as pd
+    >>> import bnp_hier as bnp
+    >>> data = bnp.datasets.from_frame(pd.DataFrame({"length": [0.0, 0.1, 0.2, 9.0, 9.1, 9.2]}))
+    >>> saved = bnp.SavedFit(bnp.MAPDP().fit(data.X), data, method="MAP-DP", family="normal")
+    >>> path = saved.save(Path(tempfile.mkdtemp()) / "lengths.npz")
+    >>> bnp.load_fit(path).labels
+    array([0, 0, 0, 1, 1, 1])
     """
     path = Path(path)
     if not path.exists():

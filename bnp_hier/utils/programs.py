@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
 from threading import RLock
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
 from bnp_hier.utils.compilation_cache import keep_programs
 from bnp_hier.utils.forked_processes import refuse_forked_process
@@ -28,22 +28,65 @@ COMPILING = RLock()
 """Held while a program is compiled: of several threads that need it, one compiles, and the others wait."""
 
 
-class _Program:
-    """A program that has not been compiled yet; equal to others with the same text."""
+DERIVATIVES = {"jvp_jaxpr_fun", "jvp_jaxpr_thunk", "fwd_jaxpr_thunk", "fwd", "bwd"}
+"""Parameters of operations that say how to differentiate them; programs are compiled after that."""
 
-    def __init__(self, lowered: Any, small: bool) -> None:
-        self.lowered, self.text, self.small = lowered, lowered.as_text(), small
+
+class _Program:
+    """A program that has not been compiled yet; equal to others with the same operations."""
+
+    def __init__(self, operations: Jaxpr, small: bool, lower: Callable[[], Any]) -> None:
+        self.form, self.small, self.lower = (_form(operations), small), small, lower
+        self.hash = hash(self.form)
 
     def __hash__(self) -> int:
-        return hash(self.text)
+        return self.hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Program) and self.text == other.text
+        return isinstance(other, _Program) and self.form == other.form
 
 
 @lru_cache(maxsize=KEPT)
 def _executable(program: _Program) -> Any:
-    return compiled_quickly(program.lowered, small=program.small)
+    return compiled_quickly(program.lower(), small=program.small)
+
+
+def _form(operations: Jaxpr) -> Hashable:
+    """Operations with variables by number: equal forms are compiled to the same program."""
+    numbers: dict[Any, int] = {}
+
+    def defined(variables: Iterable[Any]) -> tuple[Hashable, ...]:
+        return tuple((numbers.setdefault(variable, len(numbers)), variable.aval) for variable in variables)
+
+    def used(variables: Iterable[Any]) -> tuple[Hashable, ...]:
+        return tuple(_value(each.val) if isinstance(each, Literal) else numbers[each] for each in variables)
+
+    inputs = defined(operations.constvars), defined(operations.invars)
+    steps = [
+        (step.primitive, used(step.invars), _values(step.params), defined(step.outvars), step.ctx)  #
+        for step in operations.eqns
+    ]
+    return inputs, tuple(steps), used(operations.outvars)
+
+
+def _values(parameters: dict[str, Any]) -> tuple[Hashable, ...]:
+    return tuple((name, _value(value)) for name, value in sorted(parameters.items()) if name not in DERIVATIVES)
+
+
+def _value(value: Any) -> Hashable:
+    """A parameter or constant as a hashable object that distinguishes 0, 0.0, -0.0 and False."""
+    if isinstance(value, ClosedJaxpr):
+        return _form(value.jaxpr), _value(value.consts)
+    if isinstance(value, Jaxpr):
+        return _form(value)
+    if isinstance(value, (tuple, list)):
+        return type(value), *map(_value, value)
+    if isinstance(value, dict):
+        return _values(value)
+    if isinstance(value, (bool, int, float, complex, np.generic, np.ndarray, jax.Array)) and not _is_typed_key(value):
+        array = np.asarray(value)
+        return type(value), array.dtype, array.shape, array.tobytes()
+    return value if isinstance(value, Hashable) else object()  # never equal to another one
 
 
 def compiled(function: Callable[..., Any], *arguments: Any, few_calls: bool | None = None) -> Callable[..., Any]:
@@ -69,10 +112,10 @@ def compiled(function: Callable[..., Any], *arguments: Any, few_calls: bool | No
     def run(constants: list[Any], leaves: list[Any]) -> list[Any]:
         return jaxpr_as_fun(ClosedJaxpr(operations, constants))(*leaves)
 
-    # arguments that are not used are kept: programs with the same text must take the same arguments
     leaves = _leaves(arguments)
     small = sum(map(np.size, [*constants, *leaves])) <= SMALL if few_calls is None else few_calls
-    program = _Program(jax.jit(run, keep_unused=True).lower(constants, leaves), small)
+    # arguments that are not used are kept: equal programs must take the same arguments
+    program = _Program(operations, small, lambda: jax.jit(run, keep_unused=True).lower(constants, leaves))
     keep_programs()
     with COMPILING:
         executable = _executable(program)

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-__all__ = ["conjoined", "did_you_mean", "in_words", "listed", "printable", "rough_time", "some_of"]
+__all__ = ["conjoined", "counted", "did_you_mean", "in_words", "listed", "printable", "rough_time", "some_of"]
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 """Characters that control a terminal, change the direction of text or are not allowed in XML."""
@@ -35,6 +35,11 @@ def listed(words: Iterable[object], most: int) -> str:
     every = [str(word) for word in words]
     more = f", ... ({len(every)} in all)" if len(every) > most else ""
     return ", ".join(every[:most]) + more
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with a noun, which gets an s unless there is one of it."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def did_you_mean(name: str, known: Iterable[str], most: int = 2) -> str:

@@ -25,7 +25,7 @@ import bnp_hier as bnp
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.hard_assignment.free_energies import label_log_prior, scores_from
 from bnp_hier.deterministic.variational_dp import soft_statistics
-from bnp_hier.partitions.seating import Prior
+from bnp_hier.distributions.seating import Prior
 
 CRITICAL = 1.8692
 """Anderson-Darling statistic above which G-means splits: significance 0.0001, mean and variance estimated."""

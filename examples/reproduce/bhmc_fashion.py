@@ -16,6 +16,7 @@ import bhmc_common as shared
 import numpy as np
 import pandas as pd
 from common import Report, load, per_class
+from image_tree import montage
 from perch import perch
 from stored_chains import StoredChains
 
@@ -146,7 +147,7 @@ def main() -> None:
             scores = compare(report, run, X, y, options.seed)
             verdicts(report, run, scores)
             report("")
-            figure = bnp.plots.montage(run.draws[run.best()], pixels.reshape(-1, 28, 28) / 255.0, X=X)
+            figure = montage(run.draws[run.best()], pixels.reshape(-1, 28, 28) / 255.0, X=X)
             figure.savefig(report.out / f"{file}.png", dpi=100)
         report.save()
 

@@ -25,9 +25,9 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.mixture import BayesianGaussianMixture
 
 import bnp_hier as bnp
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.models import dpm
 from bnp_hier.partitions.joint_density import log_joint
-from bnp_hier.partitions.seating import Prior
 
 CONCENTRATION = 3.0
 BASE = bnp.NormalInverseWishart(mean=np.zeros(2), kappa=0.04, nu=4.0, scale=np.eye(2))

@@ -30,8 +30,8 @@ from bnp_hier.deterministic.hard_assignment.assignment import DenseAssigner
 from bnp_hier.deterministic.hard_assignment.free_energies import scores_from
 from bnp_hier.deterministic.hard_assignment.kd_tree import KDTreeAssigner
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.models import dpm
-from bnp_hier.partitions.seating import Prior
 
 ALPHA = 2.0
 """The paper's φ0."""

@@ -7,6 +7,7 @@ import trees_common as common
 
 common.quick_to_compile()
 
+from increments import bound_increments
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
@@ -113,6 +114,6 @@ for i, children in enumerate(trees):
         below.annotate(str(item), point, (5, 3), textcoords="offset points", fontsize=8)
     below.set(aspect="equal", xticks=[], yticks=[])
     below.margins(0.15)
-axes = bnp.plots.bound_increments(bound.increments, ax=figure.add_subplot(grid[2]))
+axes = bound_increments(bound.increments, axes=figure.add_subplot(grid[2]))
 axes.set_title("gain of the bound by relocations at each merge (merge t is node 9 + t)", fontsize=10, loc="left")
 report.save(figure)

@@ -12,13 +12,13 @@ import bnp_hier as bnp
 from bnp_hier.advice.column_kinds import infer_column_kinds
 from bnp_hier.advice.preparation import dependent_columns, empty_rows, incomplete_rows, prepared
 from bnp_hier.datasets import Dataset
-from bnp_hier.datasets.tabular import Table
+from bnp_hier.datasets.tabular import RawTable, Roles
 
 N = 120
 
 
 def data_of(frame: pd.DataFrame, **options: object) -> Dataset:
-    found = prepared(Table.of_frame(frame, "X"), **options).data
+    found = prepared(RawTable.of_frame(frame, "X"), Roles(**options)).data
     assert found is not None
     return found
 
@@ -64,7 +64,7 @@ def test_a_column_of_numbers_with_a_text_is_refused_or_shown() -> None:
     frame = measured().assign(size=[*map(str, range(N - 1)), "large"], name=LEFT_OUT["comment"][0])
     with pytest.raises(ValueError, match="column 'size': found the text 'large', expected a number"):
         data_of(frame)
-    part = prepared(Table.of_frame(frame, "X"), refuse=False)
+    part = prepared(RawTable.of_frame(frame, "X"), refuse=False)
     assert {each.name for each in part.unusable} == {"size", "name"}
 
 
@@ -190,6 +190,6 @@ def test_a_first_column_of_names_names_the_rows(tmp_path, header):
     rows = [f"r{i},{value:.3f}" for i, value in enumerate(np.random.default_rng(0).normal(size=30))]
     path = tmp_path / "names.csv"
     path.write_text("\n".join([f"{header},a", *rows]))
-    data = prepared(Table.read(path, with_index=True)).data
+    data = prepared(RawTable.read(path, with_index=True)).data
     assert data is not None and data.feature_names == ("a",) and data.item_names[:2] == ("r0", "r1")
     assert data.items == (header or "index") and any(repr(data.items) in note for note in data.notes)

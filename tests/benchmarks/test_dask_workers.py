@@ -21,7 +21,7 @@ from bnp_hier.deterministic.hard_assignment.free_energies import scores_from
 from bnp_hier.deterministic.hard_assignment.source_assigner import SourceAssigner
 from bnp_hier.deterministic.hard_assignment.splits import sum_by_label
 from bnp_hier.deterministic.row_sources.dask_rows import DaskRows
-from bnp_hier.partitions.seating import Prior
+from bnp_hier.distributions.seating import Prior
 
 ROWS, COLUMNS, PARTS, CLUSTERS = 4_000_000, 8, 16, 32
 

@@ -26,10 +26,10 @@ from bnp_hier.deterministic.hard_assignment.source_assigner import SourceAssigne
 from bnp_hier.deterministic.hard_assignment.splits import sum_by_label
 from bnp_hier.deterministic.row_sources.detection import row_source
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.models import dpm
 from bnp_hier.partitions.search import descend
-from bnp_hier.partitions.seating import Prior
 from tests.benchmarks.test_speed import ROOT, check, clusters, seconds
 from tests.oracles.collapsed_gibbs import CollapsedGibbs
 
@@ -129,7 +129,7 @@ def test_map_dp_against_a_plain_loop() -> None:
     component = bnp.NormalInverseWishart(mean, kappa, nu, scale)
     loop = CollapsedGibbs(X, mean, kappa, nu, scale, 1.0, labels)
     with jax.enable_x64(True):
-        ours = partial(descend, MixtureValues(1.0, 0.0, component, X), np.arange(20_000)[None], labels[None], 64, 1)
+        ours = partial(descend, MixtureValues(Prior(1.0), component, X), np.arange(20_000)[None], labels[None], 64, 1)
         fast, slow = seconds(ours, lambda: loop.sweep(np.arange(20_000), None), repeats=3)
     check(f"MAP-DP sweep {fast:.3f} s against a NumPy loop {slow:.2f} s, n = 20,000, d = 2", fast / slow, 1 / 100)
 

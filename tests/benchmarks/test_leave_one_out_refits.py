@@ -19,9 +19,9 @@ from numpyro.infer import MCMC
 import bnp_hier as bnp
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.models import dpm
 from bnp_hier.partitions.scoring import mixture_log_weights
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.split_merge import draws_per_move, split_or_merge
 from bnp_hier.partitions.sweeps import sweep

@@ -17,9 +17,9 @@ from sklearn.mixture import BayesianGaussianMixture
 
 import bnp_hier as bnp
 from bnp_hier.components import Component
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.models import dpm
 from bnp_hier.partitions.joint_density import log_joint
-from bnp_hier.partitions.seating import Prior
 from tests.benchmarks.peak_memory import peak
 
 pytestmark = pytest.mark.benchmark

@@ -23,7 +23,7 @@ from bnp_hier.deterministic.agglomeration.bayes_kmeans_tree import build_bayes_k
 from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
 from bnp_hier.deterministic.agglomeration.randomized_bhc import randomized_tree
 from bnp_hier.deterministic.agglomeration.tree_search import search
-from bnp_hier.partitions.seating import Prior
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sweeps import sweep
 from tests.oracles.collapsed_gibbs import CollapsedGibbs

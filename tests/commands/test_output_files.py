@@ -13,7 +13,7 @@ import pytest
 
 import bnp_hier as bnp
 from bnp_hier import cli
-from bnp_hier.commands import bounds, comparing, fitting, trees
+from bnp_hier.commands.options import TableOptions
 from bnp_hier.datasets import Dataset
 from bnp_hier.runs.saved_fit import SavedFit
 
@@ -52,8 +52,7 @@ def _no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(*_: object, **__: object) -> None:
         raise AssertionError("work began")
 
-    for module in (bounds, comparing, fitting, trees):
-        monkeypatch.setattr(module, "read_data", work)
+    monkeypatch.setattr(TableOptions, "read", work)
 
 
 @pytest.mark.parametrize(

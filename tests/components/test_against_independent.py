@@ -240,7 +240,7 @@ def test_means_in_the_basis_of_the_prior(correlated, x64):
     precision = np.linalg.inv(prior) + len(X) * np.linalg.inv(noise)
     covariance = np.linalg.inv(precision)
     mean = covariance @ (np.linalg.inv(prior) @ component.mean + np.linalg.inv(noise) @ X.sum(0))
-    expected = component.expected_normal(sums)
+    expected = component.expected_parameters(sums)
     np.testing.assert_allclose(expected.mean, mean, rtol=1e-12)
     many = jax.tree.map(lambda leaf: jax.numpy.broadcast_to(leaf, (20_000, *leaf.shape)), sums)
     draws = np.asarray(jit(component.sample_parameters)(jax.random.key(0), many))
@@ -273,7 +273,7 @@ def test_derivatives_where_eigenvalues_are_equal(prior, correlation, far, x64):
     def moments(prior, noise, X, by_basis):
         component = NormalKnownCovariance(mean, (prior + prior.T) / 2, (noise + noise.T) / 2, origin=mean + 1 if far else None)
         sums = jax.tree.map(lambda leaf: leaf.sum(0), component.suff_stats(X))
-        normal = component.elliptical(sums) if by_basis else component.predictive(sums)
+        normal = component.density_of_cells(sums) if by_basis else component.predictive(sums)
         return jax.numpy.sin(normal.loc).sum() + jax.numpy.sin(normal.scale if by_basis else normal.covariance_matrix).sum()
 
     found, expected = (jax.jit(jax.value_and_grad(moments, (0, 1, 2)), static_argnums=3)(*given, way) for way in (True, False))

@@ -38,7 +38,7 @@ def summed(family: Any, X: np.ndarray) -> Any:
 
 
 def density(family: Any, stats: Any, row: Any) -> float:
-    return float(jnp.exp(log_density_of_observed(family.elliptical(stats), jnp.asarray(row))))
+    return float(jnp.exp(log_density_of_observed(family.density_of_cells(stats), jnp.asarray(row))))
 
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(400)
@@ -59,7 +59,7 @@ def test_density_of_the_observed_cells_is_the_integral_over_the_others(family: A
     stats, row = summed(family, ROWS[:count]) if count else family.empty(), np.array([0.1, -0.4, 1.2])
     complete, own = (
         jax.jit(family.predictive(stats).log_prob),
-        jax.jit(partial(log_density_of_observed, family.elliptical(stats))),
+        jax.jit(partial(log_density_of_observed, family.density_of_cells(stats))),
     )
     np.testing.assert_allclose(own(row), complete(row), rtol=1e-10)
     for j in range(3):
@@ -117,8 +117,8 @@ def test_products_do_to_each_group_what_its_family_does(x64: None) -> None:
         mean, covariance, entropy = component.expected_cells(component.expected_parameters(stats), x)
         rows = component.with_covariances(component.suff_stats(mean), covariance)
         apart = [
-            expected_cells(one.expected_normal(stats[0]), x[jnp.array([4, 1])]),
-            expected_cells(other.expected_normal(stats[1][1]), x[jnp.array([3, 5, 0])]),
+            expected_cells(one.expected_parameters(stats[0]), x[jnp.array([4, 1])]),
+            expected_cells(other.expected_parameters(stats[1][1]), x[jnp.array([3, 5, 0])]),
         ]
         of_parts = [f.with_covariances(f.suff_stats(m), c) for f, (m, c, _) in zip((one, other), apart, strict=True)]
         drawn = component.draw_cells(component.density_of_cells(stats), x, jax.random.key(0))
@@ -144,7 +144,7 @@ def test_conditional_draws_have_the_joint_over_the_marginal(family: Any, x64: No
     given the other by their probability integral transforms.
     """
     stats = summed(family, ROWS)
-    row = family.elliptical(stats)
+    row = family.density_of_cells(stats)
     holed = jnp.asarray([NAN, 0.2, NAN])
     draws = np.asarray(jax.vmap(lambda key: conditional_draw(row, holed, key))(jax.random.split(jax.random.key(1), 40_000)))
     assert (draws[:, 1] == 0.2).all()
@@ -172,7 +172,7 @@ def test_conditional_draws_have_the_joint_over_the_marginal(family: Any, x64: No
 def test_expected_cells_maximise_the_bound(family: Any, x64: None) -> None:
     """E_q[log p(x | parameters)] + entropy: any other mean or covariance gives less, and the expectations are right."""
     stats, holed = summed(family, ROWS), np.array([NAN, 0.2, NAN])
-    expected = family.expected_normal(stats)
+    expected = family.expected_parameters(stats)
     draws = family.posterior(stats).sample(jax.random.key(0), (200_000,))
     likelihood = family.likelihood(draws)
     precision = np.asarray(likelihood.precision_matrix).reshape(-1, 3, 3)

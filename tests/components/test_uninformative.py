@@ -14,10 +14,10 @@ from scipy.special import gammaln, multigammaln, psi
 from scipy.stats import multivariate_normal
 
 import bnp_hier as bnp
-from bnp_hier.components.uninformative_normal import BoxStatistics
+from bnp_hier.components.normal_family import NormalStatistics
 from bnp_hier.deterministic.hard_assignment.free_energies import scores_from
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.models import dpm
-from bnp_hier.partitions.seating import Prior
 from tests.parameters import few
 
 RNG = np.random.default_rng(3)
@@ -26,11 +26,11 @@ THREE = np.concatenate([RNG.normal(size=(25, 2)) * [1.0, 0.4] + center for cente
 BOX3 = bnp.UninformativeNormal(low=[-6.0, 30.0, -9.0], high=[5.0, 52.0, 3.0])
 
 
-def total(component: bnp.UninformativeNormal, X: np.ndarray) -> BoxStatistics:
+def total(component: bnp.UninformativeNormal, X: np.ndarray) -> NormalStatistics:
     return jax.tree.map(lambda leaf: leaf.sum(0), component.suff_stats(X))
 
 
-def of_rows(component: bnp.UninformativeNormal, stats: BoxStatistics, X: np.ndarray) -> np.ndarray:
+def of_rows(component: bnp.UninformativeNormal, stats: NormalStatistics, X: np.ndarray) -> np.ndarray:
     """E[log p(x|θ)] of each row under the posterior of one cluster."""
     products = jax.tree.map(
         lambda c, t: (c * t).reshape(len(X), -1).sum(1), component.expected_natural_parameters(stats), component.suff_stats(X)
@@ -192,7 +192,7 @@ def test_too_few_rows_and_flats_are_refused(x64: None) -> None:
     np.testing.assert_array_equal(np.isfinite(densities), [False, False, False, True, False, False, True])
 
 
-def of_row(natural: BoxStatistics, x: np.ndarray) -> jax.Array:
+def of_row(natural: NormalStatistics, x: np.ndarray) -> jax.Array:
     """Score of one row at one cluster."""
     return sum(jax.tree.leaves(jax.tree.map(lambda c, t: (c * t).sum(), natural, BOX3.suff_stats(x))))
 

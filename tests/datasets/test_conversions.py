@@ -15,7 +15,7 @@ import bnp_hier as bnp
 from bnp_hier.advice.column_kinds import component_for
 from bnp_hier.datasets import Dataset, from_frame, read_columns, read_table
 from bnp_hier.datasets.conversions import KINDS, parse_kinds, resolved_kind
-from bnp_hier.datasets.tabular import columns_of_frame, read_usable_part
+from bnp_hier.datasets.tabular import RawTable, Roles, columns_of_frame
 
 FRAME = pd.DataFrame(
     {
@@ -248,8 +248,8 @@ def test_names_are_on_one_line(tmp_path: Path) -> None:
             assert data.items == "who is it" and data.item_names == tuple("xyzw") and list(data.others) == ["left out"]
             assert data.y is not None and data.y.tolist() == list("abab") and set(data.kinds) == {"body mass", "grade (1-3)"}
             np.testing.assert_array_equal(columns_of_frame(frame, data), data.X)
-    part = read_usable_part(tmp_path / "t.csv", names[1], drop=[names[4]], kinds={names[3]: "ordered"})
-    assert part.unusable[0].name == "who is it" and part.data is not None and set(part.data.levels) == {"grade (1-3)"}
+    unusable = RawTable.read(tmp_path / "t.csv").unusable(Roles(names[1], None, [names[4]], {names[3]: "ordered"}))
+    assert [column.name for column in unusable] == ["who is it"]
     with pytest.raises(ValueError, match=r"there is no column 'body maß'; did you mean 'body mass'"):
         from_frame(frame, drop=["body\nmaß"])
     with pytest.raises(ValueError, match=r"found repeated column names 'a b'"):

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from bnp_hier.datasets import Dataset, from_frame, read_columns, read_table
-from bnp_hier.datasets.tabular import as_labels, columns_of_frame, read_usable_part
+from bnp_hier.datasets.tabular import RawTable, Roles, as_labels, columns_of_frame
 
 
 def write(folder: Path, text: str | bytes, name: str = "table.csv") -> Path:
@@ -699,13 +699,8 @@ def test_the_usable_part_of_a_file(tmp_path: Path) -> None:
     }
     path = tmp_path / "table.csv"
     pd.DataFrame(columns).to_csv(path, index=False)
-    data, unusable, rows = read_usable_part(path, drop=["n"])
-    assert (
-        rows == 20
-        and data is not None
-        and list(data.source_columns) == ["size"]
-        and set(data.others) >= {"who", "version", "n"}
-    )
+    table = RawTable.read(path)
+    unusable = table.unusable(Roles(drop=["n"]))
     reasons = {column.name: column.reason for column in unusable}
     assert reasons == {
         "who": "a different text in almost every row, perhaps the names of the rows",
@@ -718,14 +713,12 @@ def test_the_usable_part_of_a_file(tmp_path: Path) -> None:
     }
     assert [column.name for column in unusable if column.names_rows] == ["who"]
     # without text and constants, nothing has to be left out
-    left = read_usable_part(path, drop=["who,day,version,note,comma"])
-    assert left.unusable == () and left.data is not None and list(left.data.source_columns) == ["size", "n", "id"]
-    nothing = read_usable_part(path, drop=["size,n"])
-    assert nothing.data is None and len(nothing.unusable) == 6 and nothing.rows == 20
+    assert table.unusable(Roles(drop=["who,day,version,note,comma"])) == ()
+    assert len(table.unusable(Roles(drop=["size,n"]))) == 6
     with pytest.raises(ValueError, match="no columns left besides"):
-        read_usable_part(path, drop=["who,day,size,n,id,version,note,comma"])
+        table.unusable(Roles(drop=["who,day,size,n,id,version,note,comma"]))
     with pytest.raises(ValueError, match="there is no column 'nota'"):
-        read_usable_part(path, drop=["nota"])
+        table.unusable(Roles(drop=["nota"]))
 
 
 def test_bytes_are_texts(tmp_path: Path) -> None:
@@ -749,9 +742,8 @@ def test_columns_of_lists_can_be_left_out(tmp_path: Path) -> None:
     frame.to_parquet(tmp_path / "t.parquet")
     with pytest.raises(ValueError, match=r"data row 1, column 'parts': found the text '\[1 2\]', expected a number"):
         read_table(tmp_path / "t.parquet")
-    part = read_usable_part(tmp_path / "t.parquet")
-    assert [column.name for column in part.unusable] == ["parts"] and part.data is not None
-    assert part.data.feature_names == ("length",)
+    assert [column.name for column in RawTable.read(tmp_path / "t.parquet").unusable(Roles())] == ["parts"]
+    assert read_table(tmp_path / "t.parquet", drop="parts").feature_names == ("length",)
 
 
 def test_long_whole_numbers_stay_different_categories() -> None:

@@ -22,8 +22,8 @@ from bnp_hier.deterministic.hard_assignment.assignment import DenseAssigner
 from bnp_hier.deterministic.hard_assignment.free_energies import free_energy
 from bnp_hier.deterministic.hard_assignment.splits import SplitMergeSearch, sum_by_label
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.models import dpm
-from bnp_hier.partitions.seating import Prior
 from tests.components.user_family import ExponentialGamma
 from tests.oracles.bayesian_kmeans import TopDown
 from tests.oracles.problems import FAMILIES, log_marginal, random_problem

@@ -22,8 +22,8 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import GridSearchCV
 
 import bnp_hier as bnp
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.models import dpm, pitman_yor_mixture
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sweeps import sweep
 from tests.oracles.collapsed_gibbs import CollapsedGibbs

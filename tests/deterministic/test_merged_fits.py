@@ -14,9 +14,9 @@ from sklearn.exceptions import NotFittedError
 import bnp_hier as bnp
 from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
 from bnp_hier.deterministic.agglomeration.leaves import cluster_leaves
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.models import dpm, pitman_yor_mixture
 from bnp_hier.partitions.clusters import joint_and_statistics
-from bnp_hier.partitions.seating import Prior
 from tests.parameters import few
 
 COMPONENT = bnp.NormalInverseWishart(np.zeros(2), np.asarray(0.1), np.asarray(4.0), np.eye(2))

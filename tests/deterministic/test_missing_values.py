@@ -16,6 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 import bnp_hier as bnp
 from bnp_hier.components.incomplete_rows import log_density_of_observed
 from bnp_hier.distributions.missing_values import with_cells
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.models import dpm
 from bnp_hier.partitions.imputation import better_labels, impute
@@ -59,7 +60,7 @@ def exact_log_joint(component: bnp.Component, X: np.ndarray, labels: np.ndarray)
 def test_the_bound_is_below_the_exact_log_joint_and_close(family: str, mixed: bool, labels: list[int], x64: None) -> None:
     component, X = (MIXED[family], FEW_MIXED) if mixed else (FAMILIES[family], FEW)
     z = np.array(labels)
-    found = impute(MixtureValues(1.0, 0.0, component, X), X, z)
+    found = impute(MixtureValues(Prior(1.0), component, X), X, z)
     gap = exact_log_joint(component, X, z) - found.log_joint
     assert -1e-9 < gap < 2.5, gap  # the first and third row alone: cells and parameters are taken as independent
     if np.bincount(z)[z[[0, 2]]].min() > 1:
@@ -81,7 +82,7 @@ def test_a_row_without_numbers_leaves_the_bound_of_the_others(family: str, x64: 
     X = np.array([[0.3, 1, 0.1], [NAN, 1, NAN], [2.0, NAN, 1.5]])
     (bits, numbers), prior = component.parts, bnp.ChineseRestaurantProcess(1.0, 3).log_prob(jnp.asarray(z))
     exact = prior + bits.log_evidence(X[:2, [1]]) + numbers.log_evidence(X[:1, ::2]) + numbers.log_evidence(X[2:, ::2])
-    found = impute(MixtureValues(1.0, 0.0, component, X), X, z)
+    found = impute(MixtureValues(Prior(1.0), component, X), X, z)
     assert -1e-9 < exact - found.log_joint < 2.5
     assert len(found.cells) == len(found.deviations) == 2 and np.isfinite(found.deviations).all()
 
@@ -107,7 +108,7 @@ def test_better_labels_are_the_most_probable_clusters(family: str, x64: None) ->
     right = np.repeat([0, 1], 20)
     wrong = right.copy()
     wrong[0] = 1
-    values = MixtureValues(1.0, 0.0, FAMILIES[family], X)
+    values = MixtureValues(Prior(1.0), FAMILIES[family], X)
     found = impute(values, X, wrong)
     np.testing.assert_array_equal(better_labels(values, X, found), right)
     assert impute(values, X, right).log_joint > found.log_joint + 3
@@ -287,12 +288,12 @@ def test_left_out_densities_are_those_of_the_observed_cells(family: str, x64: No
 
     def density(component: Any, stats: Any, row: np.ndarray) -> float:
         if family != "mixed":
-            return float(log_density_of_observed(component.elliptical(stats), jnp.asarray(row)))
+            return float(log_density_of_observed(component.density_of_cells(stats), jnp.asarray(row)))
         (bits, numbers), (ones, sums) = component.parts, stats
         return float(bits.log_predictive(ones, row[[1]])) + density_of_numbers(numbers, sums, row[[0, 2]])
 
     def density_of_numbers(numbers: Any, stats: Any, row: np.ndarray) -> float:
-        return float(log_density_of_observed(numbers.elliptical(stats), jnp.asarray(row)))
+        return float(log_density_of_observed(numbers.density_of_cells(stats), jnp.asarray(row)))
 
     for i in range(n):
         others = np.arange(n) != i

@@ -99,7 +99,7 @@ def test_bad_input() -> None:
         (lambda: bnp.prior_clusters(1.0, 5, None), r"discount must be a number in \[0, 1\), but it is None"),
         (lambda: bnp.prior_clusters(dist.Poisson(3.0), 5), "a continuous distribution of one number"),
         (lambda: bnp.prior_clusters(dist.Gamma(np.ones(2), 1.0), 5), "a continuous distribution of one number"),
-        (lambda: bnp.prior_clusters(dist.Normal(0.0, 1.0), 5), "concentration must be a number above 0, but it is -"),
+        (lambda: bnp.prior_clusters(dist.Normal(0.0, 1.0), 5), "concentration must be a number above 0, but its prior has"),
         (lambda: bnp.concentration_for(None, 5), "expected_clusters must lie strictly between 1 and n = 5, but it is None"),
         (lambda: bnp.concentration_for(1.0, 5), "expected_clusters must lie strictly between 1 and n = 5, but it is 1.0"),
         (lambda: bnp.concentration_for(5, 5), "strictly between 1 and n = 5, but it is 5"),

@@ -16,8 +16,8 @@ from numpyro.infer import MCMC, NUTS, CustomGibbs, Gibbs
 
 import bnp_hier.kernels.auxiliary_gibbs as auxiliary_gibbs
 from bnp_hier import AuxiliaryGibbs, ChineseRestaurantProcess, NormalKnownCovariance
+from bnp_hier.distributions.seating import Prior, log_slot_seating
 from bnp_hier.kernels.reports import wait_for_reports
-from bnp_hier.partitions.seating import Prior, log_slot_seating
 from tests.oracles.monte_carlo import assert_exact, effective_draws
 from tests.oracles.partitions import Enumeration
 from tests.parameters import few

@@ -14,8 +14,8 @@ from numpyro.infer import NUTS, Gibbs
 from scipy.stats import chisquare
 
 from bnp_hier import ChineseRestaurantProcess, ConjugateMixture, NormalInverseGamma, PartitionGibbs
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.partitions.joint_density import log_joint
-from bnp_hier.partitions.seating import Prior
 from tests.parameters import few
 
 N, REPLICATIONS, WARMUP, DRAWS, THINNING = 8, 600, 6, 7, 10

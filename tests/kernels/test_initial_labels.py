@@ -12,9 +12,9 @@ import pytest
 from numpyro.infer import NUTS, Gibbs
 
 from bnp_hier import NormalInverseWishart, PartitionGibbs
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.kernels.initial_labels import STARTS, starting_labels
 from bnp_hier.models import dpm
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.utils.labels import canonical_labels
 from tests.oracles.map_dp import map_dp

@@ -15,13 +15,13 @@ from scipy.special import gammaln
 from sklearn.metrics import adjusted_rand_score
 
 import bnp_hier as bnp
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.kernels import chunked_rows, parallel_moves, parallel_split_merge
 from bnp_hier.kernels.chunked_rows import flat, in_chunks, row_chunks
 from bnp_hier.kernels.parallel_moves import Table, _log_pairing, sum_clusters, units_of_clusters, units_of_rows
 from bnp_hier.kernels.reports import wait_for_reports
 from bnp_hier.models import dpm, pitman_yor_mixture
 from bnp_hier.partitions.row_features import feature_map
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.arrays import own_arrays
 from bnp_hier.utils.labels import canonical_labels
 from tests.kernels.small_problems import PROBLEMS, enumerate_small

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.native.availability import xla_programs
 from bnp_hier.partitions.clusters import joint_and_statistics, log_predictives
 from bnp_hier.partitions.engine import has_kernels
-from bnp_hier.partitions.seating import Prior
 from tests.native.both_engines import same
 from tests.native.random_problems import random_problem
 

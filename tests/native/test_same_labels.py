@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.partitions.gibbs_steps import draws_per_step, gibbs_step
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.split_merge import split_or_merge
 from bnp_hier.partitions.sweeps import sweep

@@ -17,6 +17,7 @@ from bnp_hier.deterministic.agglomeration.leaves import cluster_leaves, row_leav
 from bnp_hier.deterministic.agglomeration.merge_scores import CRITERIA
 from bnp_hier.deterministic.agglomeration.prune_and_regraft import prune_regraft
 from bnp_hier.deterministic.agglomeration.tree_evidence import evidence_of, statistics_of_nodes
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.native.agglomeration import CRITERIA as NATIVE_CRITERIA
 from bnp_hier.native.availability import xla_programs
@@ -24,7 +25,6 @@ from bnp_hier.partitions.clusters import joint_and_statistics, log_predictives, 
 from bnp_hier.partitions.incremental import seat_rows
 from bnp_hier.partitions.leave_one_out import joint_and_densities
 from bnp_hier.partitions.search import anneal, descend, merge_clusters
-from bnp_hier.partitions.seating import Prior
 from tests.native.random_problems import FAMILIES, Problem, random_problem
 from tests.parameters import few
 
@@ -36,7 +36,7 @@ def problems(family: str, count: int = 3) -> list[Problem]:
 
 
 def values_of(problem: Problem) -> MixtureValues:
-    return MixtureValues(problem.concentration, problem.discount, problem.component, problem.X)
+    return MixtureValues(Prior(problem.concentration, problem.discount), problem.component, problem.X)
 
 
 def both(function: Callable[[Problem], Any], family: str, count: int = 3) -> list[tuple[Any, Any]]:

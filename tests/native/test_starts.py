@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from bnp_hier.distributions.chinese_restaurant import seat_customers
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.kernels.initial_labels import starting_labels
 from bnp_hier.partitions.gibbs_steps import partition_diagnostics
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
 from tests.native.both_engines import arguments_of, both, problems_of, same
 from tests.native.random_problems import FAMILIES

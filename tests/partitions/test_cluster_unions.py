@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import bnp_hier as bnp
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.partitions.cluster_unions import merge_by_joint
 from bnp_hier.partitions.clusters import joint_and_statistics, joint_of_clusters
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.labels import canonical_labels
 
 

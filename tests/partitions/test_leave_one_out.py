@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import bnp_hier as bnp
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.partitions.leave_one_out import densities_without_rows, joint_and_densities, leave_one_out_densities
-from bnp_hier.partitions.seating import Prior
 from tests.oracles.problems import FAMILIES, random_problem
 from tests.parameters import few
 
@@ -39,7 +39,7 @@ def test_a_new_row_beside_rows_that_are_all_alone(most: float, discount: float, 
     """It opens a cluster of its own, unless the model allows no more."""
     problem = random_problem("nig", 4, 0)
     X, new = problem.X[:3], problem.X[3:]
-    values = MixtureValues(jnp.asarray(problem.alpha), jnp.asarray(discount), problem.component, jnp.asarray(X))
+    values = MixtureValues(Prior(jnp.asarray(problem.alpha), jnp.asarray(discount)), problem.component, jnp.asarray(X))
     found = joint_and_densities(values, jnp.arange(3), 8, most, jnp.asarray(new)).new
     terms = [np.log(1 - discount) + problem.log_predictive([i], new[0]) for i in range(3)]
     if most > 3:
@@ -54,7 +54,7 @@ def test_new_rows_without_each_row(family: str, discount: float, most: float, x6
     """Those of the partition of the others, a singleton included; `left_out` and `new` are those of `joint_and_densities`."""
     problem = random_problem(family, 9, 1)
     X, new, labels = jnp.asarray(problem.X[:7]), jnp.asarray(problem.X[7:]), np.array([0, 0, 1, 0, 2, 1, 0])
-    values = MixtureValues(jnp.asarray(problem.alpha), jnp.asarray(discount), problem.component, X)
+    values = MixtureValues(Prior(jnp.asarray(problem.alpha), jnp.asarray(discount)), problem.component, X)
     found = densities_without_rows(values, jnp.asarray(labels), 8, most, jnp.arange(7), new, incomplete=False)
     whole = joint_and_densities(values, jnp.asarray(labels), 8, most, new)
     np.testing.assert_allclose(found.of_rows, whole.left_out, atol=1e-8)
@@ -73,7 +73,7 @@ def test_new_rows_with_missing_values(x64: None) -> None:
     for columns in ([0, 1, 2], [0, 2]):
         scale = np.diag([1.0, 2.0, 3.0])[np.ix_(columns, columns)]
         component = bnp.NormalInverseWishart(np.zeros(len(columns)), 0.5, 3.0 + len(columns), scale)
-        values = MixtureValues(jnp.asarray(1.3), jnp.asarray(0.0), component, jnp.asarray(X[:6, columns]))
+        values = MixtureValues(Prior(jnp.asarray(1.3), jnp.asarray(0.0)), component, jnp.asarray(X[:6, columns]))
         new = jnp.where(absent[np.array(columns)], jnp.nan, X[6:, columns])
         found.append(densities_without_rows(values, labels, 8, np.inf, jnp.arange(6), new, incomplete=len(columns) == 3))
     for name in ("of_rows", "given_all"):

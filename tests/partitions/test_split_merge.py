@@ -14,11 +14,11 @@ from numpyro.infer import MCMC
 
 import bnp_hier as bnp
 from bnp_hier import PartitionGibbs
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.models import pitman_yor_mixture
 from bnp_hier.native.availability import xla_programs
 from bnp_hier.partitions import gibbs_steps
 from bnp_hier.partitions import split_merge as split_merge_moves
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sweeps import sweep
 from tests.kernels.small_problems import PROBLEMS, enumerate_small

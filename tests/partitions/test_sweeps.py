@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bnp_hier.partitions.seating import draw_index
+from bnp_hier.distributions.seating import draw_index
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 16, 61, 64])

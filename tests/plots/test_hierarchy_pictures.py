@@ -1,4 +1,4 @@
-"""Plots of hierarchies: drawn trees, montages of images and scores by level."""
+"""Plots of hierarchies: drawn trees and scores by level."""
 
 import re
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 import bnp_hier as bnp
 from bnp_hier import Hierarchy, plots
-from bnp_hier.plots.branch_layout import branches, heights, is_only_child
+from bnp_hier.plots.branch_layout import branches, heights
 from bnp_hier.plots.name_lines import Word, wrap
 from bnp_hier.plots.palette import cluster_colors
 
@@ -50,6 +50,11 @@ def large(n: int = 2000) -> tuple[Hierarchy, np.ndarray]:
         paths.append(1000 * (4 - level) + column)
         column = rng.choice(above, nodes, p=rng.dirichlet(np.full(above, 1.0)))[column]
     return Hierarchy(np.column_stack(paths[::-1])), paths[-1]
+
+
+def is_only_child(tree: Hierarchy) -> np.ndarray:
+    counts = np.bincount(tree.parents[1:], minlength=tree.n_nodes)
+    return np.r_[False, counts[tree.parents[1:]] == 1]
 
 
 def texts(axes: Axes) -> list[str]:
@@ -306,94 +311,6 @@ def test_drawn_in_given_axes() -> None:
 def test_hierarchy_says_what_is_wrong(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         plots.hierarchy(SHOP, **options)
-
-
-# ---- montages --------------------------------------------------------------------------------------------------------
-
-IMAGES = np.random.default_rng(0).random((15, 6, 4))
-
-
-def montage_texts(figure: Figure) -> list[str]:
-    return [text.get_text() for text in [*figure.texts, *figure.axes[0].texts]]
-
-
-def test_montage_shows_the_representatives_of_every_node() -> None:
-    figure = plots.montage(SHOP, IMAGES, count=2)
-    found = texts(figure.axes[0])
-    assert sorted(found) == sorted(["1 image", *(f"{k} images" for k in (15, 11, 6, 5, 4, 3, 2))])
-    assert len(figure.axes[0].images) == 8
-    assert montage_texts(figure)[0] == "15 images, 8 nodes down to level 3"
-    # two images side by side, a pixel apart, the nearest to the mean first; the root's brightest pixel is white
-    sheet = np.asarray(figure.axes[0].images[0].get_array())
-    assert sheet.shape == (6, 9, 4) and (sheet[:, 4] == 255).all()
-    first = IMAGES[SHOP.representatives(IMAGES.reshape(15, -1), 2)[0][0]]
-    np.testing.assert_allclose(sheet[:, :4, 0], 255 * (first - IMAGES.min()) / np.ptp(IMAGES), atol=2.0)
-
-
-@pytest.mark.slow
-def test_montage_uses_the_rows_it_is_given() -> None:
-    rows = np.abs(np.arange(15.0) - 7.2)[:, None]
-    figure = plots.montage(SHOP, IMAGES, X=rows, level=1, count=1)
-    (best,) = SHOP.representatives(rows, 1)[0]
-    sheet = np.asarray(figure.axes[0].images[0].get_array())
-    np.testing.assert_allclose(sheet[..., 0], 255 * (IMAGES[best] - IMAGES.min()) / np.ptp(IMAGES), atol=2.0)
-
-
-def test_montage_leaves_small_nodes_out_and_says_so() -> None:
-    figure = plots.montage(SHOP, IMAGES, max_nodes=3)  # root, clothing, shoes
-    assert len(figure.axes[0].images) == 3
-    found = montage_texts(figure)
-    assert found[0] == "15 images, 3 nodes down to level 3; 5 smaller nodes left out"
-    assert {"+ 2 smaller nodes, 4 images", "+ 1 smaller node, 5 images", "+ 2 smaller nodes, 6 images"} < set(found)
-    assert len(plots.montage(SHOP, IMAGES, level=1).axes[0].images) == 4
-    chain = Hierarchy(np.tile(np.arange(1, 5), (15, 1)))
-    assert len(plots.montage(chain, IMAGES).axes[0].images) == 1
-
-
-def test_montage_of_colours() -> None:
-    whole = np.random.default_rng(0).integers(0, 256, (15, 6, 4, 3)).astype(np.uint8)
-    for images in (whole, whole / 255):
-        sheet = np.asarray(plots.montage(SHOP, images, level=1, count=1).axes[0].images[0].get_array())
-        best = SHOP.representatives(whole.reshape(15, -1), 1)[0][0]
-        np.testing.assert_array_equal(sheet[..., :3], whole[best])
-
-
-@pytest.mark.slow
-def test_montage_of_many_images_is_bounded_and_readable() -> None:
-    data = bnp.datasets.load("digits")
-    rows = np.sort(np.concatenate([np.flatnonzero(data.y == digit)[:100] for digit in range(10)]))
-    images, y = data.X[rows].reshape(-1, 8, 8).repeat(4, axis=1).repeat(4, axis=2), data.y[rows]
-    rng = np.random.default_rng(0)
-    leaf = 10 * y.astype(int) + rng.integers(0, 8, 1000)
-    tree = Hierarchy(np.column_stack([y % 3 + 1, y + 10, leaf + 100]))
-    figure = plots.montage(tree, images)
-    assert len(figure.axes[0].images) == 40 and max(figure.get_size_inches()) < 18.0
-    assert montage_texts(figure)[0] == "1,000 images, 40 nodes down to level 3; 54 smaller nodes left out"
-    figure.draw_without_rendering()
-    assert overlaps([*figure.texts, *figure.axes[0].texts]) == 0
-    found = boxes([*figure.texts, *figure.axes[0].texts])
-    assert (found[:, :2] > 0).all() and (found[:, 2:] < figure.bbox.size).all()
-
-
-@pytest.mark.parametrize(
-    ("images", "options", "message"),
-    [
-        (IMAGES[:3], {}, r"images must have one entry per item, .*, but they have shape \(3, 6, 4\)"),
-        (IMAGES.reshape(15, -1), {}, r"but they have shape \(15, 24\)"),
-        (np.zeros((15, 6, 4, 2)), {}, r"but they have shape \(15, 6, 4, 2\)"),
-        (np.full((15, 6, 4), np.nan), {}, "images must be finite"),
-        (np.full((15, 6, 4, 3), 7.5), {}, "colours of type float64 must be from 0 to 1, but they range from 7.5 to 7.5"),
-        (np.full((15, 6, 4), "a"), {}, "images must be numbers"),
-        (IMAGES, {"X": np.zeros((3, 2))}, r"X must have one row per item, 15 in total, but it has shape \(3, 2\)"),
-        (IMAGES, {"level": 9}, "level must be a whole number from 1 to the tree's depth, 3, but it is 9"),
-        (IMAGES, {"count": 0}, "count must be 1 or more, but it is 0"),
-        (IMAGES, {"max_nodes": 0}, "max_nodes must be 1 or more, but it is 0"),
-        (IMAGES, {"colors": "no such"}, "but it is 'no such'"),
-    ],
-)
-def test_montage_says_what_is_wrong(images: np.ndarray, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        plots.montage(SHOP, images, **options)
 
 
 # ---- scores ----------------------------------------------------------------------------------------------------------

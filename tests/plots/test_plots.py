@@ -70,14 +70,12 @@ def test_no_pyplot_window_and_no_matplotlib_at_import() -> None:
         assert not [n for n, v in vars(module).items() if getattr(v, "__module__", "").startswith("matplotlib")]
     assert sorted(plots.__all__) == [
         "associations",
-        "bound_increments",
         "cluster_profiles",
         "coclustering",
         "dendrogram",
         "evidence_bounds",
         "hierarchy",
         "level_scores",
-        "montage",
         "number_of_clusters",
         "pairs",
         "partition_flow",

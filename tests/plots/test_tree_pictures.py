@@ -326,48 +326,6 @@ def test_density_refuses() -> None:
         plots.predictive_density(fit, np.full((4, 2), np.nan))
 
 
-# ---- increments of the bound -----------------------------------------------------------------------------------------
-
-
-def test_increments_stand_at_their_merges() -> None:
-    increments = np.array([np.nan, 0.0, 0.3, np.nan, -1e-15, 0.7, 0.1, 0.02, 0.5, 0.05])
-    axes = plots.bound_increments(increments)
-    here = ~np.isnan(increments)
-    stems = collection(axes, "increments").get_segments()
-    assert [(s[0, 0], s[0, 1]) for s in stems] == [(t, 0.0) for t in np.flatnonzero(here)]
-    np.testing.assert_array_equal([s[1, 1] for s in stems], np.maximum(increments[here], 0))
-    assert list(written(axes)) == ["5", "8", "2", "6", "9"]
-    assert {int(t): a.xy[1] for t, a in written(axes).items()} == {5: 0.7, 8: 0.5, 2: 0.3, 6: 0.1, 9: 0.05}
-    assert axes.get_xlabel() == "merge (2 of 10 without relocations)" and not overlaps(axes) and inside(axes)
-    (side,) = axes.child_axes
-    counts = side.patches[0].get_data().values
-    assert counts.sum() == here.sum() and counts[0] == 3 and side.get_xscale() == "linear"
-    assert side.get_ylim() == axes.get_ylim()
-
-
-def test_increments_of_many_merges() -> None:
-    increments = np.random.default_rng(0).exponential(size=DEEP - 1) ** 4 * 1e-3
-    axes = plots.bound_increments(increments)
-    assert collection(axes, "increments").get_rasterized() and not axes.lines
-    assert set(written(axes)) <= set(map(str, np.argsort(-increments)[:5])) and str(increments.argmax()) in written(axes)
-    assert axes.child_axes[0].get_xscale() == "log" and axes.get_xlabel() == "merge"
-    assert len(saved(axes.figure, "svg")) < 300_000
-
-
-@pytest.mark.parametrize("increments", [[], [np.nan, np.nan], [0.0, 0.0], [0.4]])
-def test_awkward_increments(increments: list[float]) -> None:
-    axes = plots.bound_increments(increments, ax=Figure(layout="constrained").subplots())
-    assert len(written(axes)) == sum(value > 0 for value in increments) and saved(axes.figure)
-
-
-def test_increments_refuse() -> None:
-    with pytest.raises(ValueError, match=r"vector.*\(2, 2\)"):
-        plots.bound_increments(np.zeros((2, 2)))
-    for bad in (-0.1, np.inf, -np.inf):
-        with pytest.raises(ValueError, match=f"merge 1 is {bad}"):
-            plots.bound_increments([0.0, bad])
-
-
 # ---- table of bounds -------------------------------------------------------------------------------------------------
 
 ROWS = {

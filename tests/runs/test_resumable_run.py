@@ -247,7 +247,7 @@ def test_a_run_keeps_its_room_where_native_kernels_do_not_run(
     run.run(jax.random.key(0), rows)
     assert run.steps == 1
     monkeypatch.setattr(partition_gibbs, "has_calls", lambda component: False)
-    monkeypatch.setattr(resumable_run, "ffi_available", lambda: False)
+    monkeypatch.setattr(resumable_run, "has_calls", lambda: False)
     with pytest.warns(RuntimeWarning, match="'native kernels': 'on'.*'native kernels': 'off'.* further draws may differ"):
         again = bnp.ResumableRun.load(path, build(), rows)
     again.resume(rows)

@@ -9,6 +9,7 @@ from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
 from bnp_hier.deterministic.agglomeration.leaves import cluster_leaves
 from bnp_hier.deterministic.agglomeration.randomized_bhc import Assembly, filled
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.partitions.search import descend, merge_clusters
 from bnp_hier.utils.labels import canonical_labels
@@ -34,7 +35,7 @@ def bayes_kmeans(
     -----
     Xu, Heller & Ghahramani (2009), section 5, with one reassignment of all rows before the merges.
     """
-    n, values, order = len(X), MixtureValues(concentration, 0.0, component, X), rng.permutation(len(X))
+    n, values, order = len(X), MixtureValues(Prior(concentration), component, X), rng.permutation(len(X))
     seeds = max(int(np.sqrt(n)), 1)
     labels = np.full(n, -1)
     labels[order[:seeds]] = np.arange(seeds)

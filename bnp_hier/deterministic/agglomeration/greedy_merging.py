@@ -7,12 +7,12 @@ from jaxtyping import Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration.leaves import BAR_FROM, Leaves, Merges, row_leaves, undefined_score
-from bnp_hier.deterministic.agglomeration.xla_merging import agglomerate_by_xla
+from bnp_hier.deterministic.agglomeration.merge_scores import Forest, forest_of_leaves, tolerance
 from bnp_hier.partitions.clusters import row_length
 from bnp_hier.partitions.engine import has_kernels, kernel_arguments
 from bnp_hier.utils.progress_bars import ProgressBar
 
-__all__ = ["agglomerate", "greedy_tree"]
+__all__ = ["agglomerate", "greedy_tree", "merge_greedily"]
 
 WORK_PER_CALL = 300_000_000
 """Sufficient statistics read in one call of the kernel, which Ctrl-C does not interrupt."""
@@ -26,7 +26,7 @@ def agglomerate(
     groups: Int[np.ndarray, " n"] | None = None,
     progress_bar: bool = False,
 ) -> Merges:
-    """Repeatedly merge the two trees with the largest score.
+    """Repeatedly merge the two trees with the largest score; `merge_greedily` is the plain form.
 
     Every tree stores its best partner. When the partner is merged, the stored score remains as an upper bound and the tree is
     evaluated again only when this bound is the largest score. O(n²) time in practice and O(n) memory. Call in float64.
@@ -50,7 +50,7 @@ def agglomerate(
     Returns
     -------
     merges
-        The tree. With groups, `evaluations` includes pairs of different groups if XLA programs run.
+        The tree.
 
     Raises
     ------
@@ -64,7 +64,60 @@ def agglomerate(
     ) as bar:
         if has_kernels(component):
             return _Agglomeration(component, leaves, concentration, criterion, groups).run(bar)
-        return agglomerate_by_xla(component, leaves, concentration, criterion, groups, bar)
+        return merge_greedily(forest_of_leaves(component, leaves, concentration), criterion, groups, bar)
+
+
+def merge_greedily(
+    forest: Forest, criterion: str = "odds", groups: Int[np.ndarray, " n"] | None = None, bar: ProgressBar | None = None
+) -> Merges:
+    """Make the merges of `agglomerate` from the statistics of the leaves; this plain form serves families without kernels."""
+    n, nodes = len(forest.names), len(forest.alive)
+    group = np.zeros(nodes, int)
+    if groups is not None:
+        group[:n] = groups
+    # best partner of each tree and its score, only an upper bound if the partner has been merged since
+    best, partner = np.full(nodes, -np.inf), np.zeros(nodes, int)
+
+    def visit(node: int, first: int = 0) -> None:
+        """Score a tree with those from `first` on, and remember the better partners."""
+        others = first + np.flatnonzero(forest.alive[first:] & (group[first:] == group[node]))
+        others = others[others != node]
+        if not len(others):
+            return
+        scores = forest.scores(node, others, criterion)
+        top = scores.max()
+        better = scores > best[others] + tolerance(scores)
+        best[others[better]], partner[others[better]] = scores[better], node
+        if top > best[node] + tolerance(top):
+            best[node], partner[node] = top, others[scores >= top - tolerance(top)].min()
+
+    def visit_pairs() -> None:
+        for node in np.flatnonzero(forest.alive).tolist():
+            visit(node, node + 1)
+
+    visit_pairs()
+    while forest.alive[:-1].any():
+        top = best.max()
+        if top == -np.inf:
+            if groups is None:
+                raise forest.undefined(*np.flatnonzero(forest.alive)[:2])
+            group[:], groups, criterion = 0, None, "odds"  # every group has become one tree
+            visit_pairs()
+            continue
+        tied = np.flatnonzero(best >= top - tolerance(top))
+        stale = tied[~forest.alive[partner[tied]]]
+        if len(stale):
+            best[stale[0]] = -np.inf
+            visit(stale[0])
+            continue
+        pairs = np.sort(np.column_stack([tied, partner[tied]]))
+        pair = pairs[np.lexsort(pairs.T[::-1])[0]]
+        node = forest.merge(*pair)
+        best[pair], group[node] = -np.inf, group[pair[0]]
+        visit(node)
+        if bar is not None:
+            bar.update(1)
+    return forest.merges
 
 
 class _Agglomeration:
@@ -114,13 +167,13 @@ class _Agglomeration:
             bar.update(now["merges"] - before["merges"])
             if now["undefined"]:
                 pair = sorted((now["one"], now["other"]))
-                raise undefined_score(self.component, self.leaves, (pair[0], pair[1]), self.children)
+                raise undefined_score(self.component, self.leaves.names, (pair[0], pair[1]), self.children)
             if now["merges"] == n - 1:
                 return Merges(self.children, self.log_odds, now["evaluations"])
             if now["paired"] == n and self.reals[2].max() == -np.inf:
                 if not self.apart:
                     nodes = sorted(self.whole[1][: now["left"]].tolist()[:2])
-                    raise undefined_score(self.component, self.leaves, (nodes[0], nodes[1]), self.children)
+                    raise undefined_score(self.component, self.leaves.names, (nodes[0], nodes[1]), self.children)
                 self._release(now["left"])
 
     def _release(self, left: int) -> None:

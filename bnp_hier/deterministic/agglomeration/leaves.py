@@ -57,36 +57,36 @@ def cluster_leaves(X: np.ndarray, labels: Int[np.ndarray, " n"]) -> Leaves:
 
 
 def undefined_score(
-    component: Component, leaves: Leaves, pair: tuple[int, int], children: Int[np.ndarray, "m 2"]
+    component: Component, names: Sequence[str], pair: tuple[int, int], children: Int[np.ndarray, "m 2"]
 ) -> ValueError:
     """Create the error for two trees whose merge has no finite score; the message names them.
 
     Parameters
     ----------
-    component, leaves
-        Component, and leaves of the agglomeration.
+    component, names
+        Component, and names of the leaves.
     pair
         The two nodes.
     children
         Merges made so far.
     """
-    names = " and ".join(_named(node, leaves, children) for node in pair)
+    trees = " and ".join(_named(node, names, children) for node in sorted(pair))
     return ValueError(
-        f"the score of merging {names} is not finite: the log marginal likelihood of {type(component).__name__} is not "
+        f"the score of merging {trees} is not finite: the log marginal likelihood of {type(component).__name__} is not "
         "finite for one of them or for their union"
     )
 
 
-def _named(node: int, leaves: Leaves, children: Int[np.ndarray, "m 2"]) -> str:
+def _named(node: int, names: Sequence[str], children: Int[np.ndarray, "m 2"]) -> str:
     """Describe a tree by its leaves."""
     waiting, found = [node], []
     while waiting:  # visits every node of the tree once
         top = waiting.pop()
-        if top < leaves.n:
+        if top < len(names):
             found.append(top)
         else:
-            waiting += children[top - leaves.n].tolist()
+            waiting += children[top - len(names)].tolist()
     found.sort()
-    shown = ", ".join(leaves.names[leaf] for leaf in found[:5])
+    shown = ", ".join(names[leaf] for leaf in found[:5])
     more = f" and {len(found) - 5} more" if len(found) > 5 else ""
     return shown if len(found) == 1 else f"{{{shown}{more}}}"

@@ -1,38 +1,21 @@
-"""Merge scores of pairs of trees from sufficient statistics, and tie-breaking; shared by the agglomeration engines."""
+"""Trees that are merged two at a time, and the scores of all merges of one of them, from sufficient statistics alone."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Float, Int
+from scipy.special import gammaln
 
 from bnp_hier.components import Component
-from bnp_hier.components.base import Statistics
+from bnp_hier.deterministic.agglomeration.leaves import Leaves, Merges, undefined_score
+from bnp_hier.distributions.seating import Prior
+from bnp_hier.partitions.clusters import joint_and_statistics, marginals_by, packed
+from bnp_hier.partitions.engine import has_kernels
 
-__all__ = [
-    "CRITERIA",
-    "LAST",
-    "TIE",
-    "MergeScore",
-    "MergeScorer",
-    "Trees",
-    "at",
-    "best_of",
-    "better_of",
-    "cut",
-    "leaf_trees",
-    "masked_scores",
-    "merge_scorer",
-    "paste",
-    "put",
-    "tolerance",
-]
+__all__ = ["CRITERIA", "Forest", "forest_of_leaves", "tolerance"]
 
 TIE = 1e-9
 """Relative difference below which scores count as tied; among tied pairs, the one with the smallest node numbers is merged."""
@@ -42,157 +25,112 @@ CRITERIA = ("odds", "ratio", "normalised", "dp", "finite")
 "normalised", that ratio normalised for size; "dp" and "finite", the gain in log joint from merging two clusters, up to a
 constant, under the prior over partitions or over labels with Dirichlet weights."""
 
-LAST = np.iinfo(np.int64).max
-"""Larger than every node number."""
 
-
-class Trees(NamedTuple):
-    """Trees not merged yet, one per slot.
-
-    - **stats** - sufficient statistics, with the slot axis last so that every statistic is contiguous.
-    - **mass** - φ: log mass of all tree-consistent partitions of the tree's items.
-    - **marginal** - log marginal likelihood of the tree's items as one cluster.
-    - **items** - number of items.
-    - **node** - node number.
-    - **group** - group label; only trees of the same group are merged.
-    """
-
-    stats: Statistics
-    mass: Float[Array, "..."]
-    marginal: Float[Array, "..."]
-    items: Int[Array, "..."]
-    node: Int[Array, "..."]
-    group: Int[Array, "..."]
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["component", "concentration"], meta_fields=["criterion", "n_items"])
-@dataclass(frozen=True)
-class MergeScore:
-    """Specification of the merge score.
-
-    - **component** - conjugate component.
-    - **concentration** - α of the Dirichlet process.
-    - **criterion** - one of `CRITERIA`.
-    - **n_items** - maximum number of items in a pair of trees.
-    """
-
-    component: Component
-    concentration: Float[Array, ""] | Float[np.ndarray, ""]
-    criterion: str
-    n_items: int
-
-
-class MergeScorer(NamedTuple):
-    """Computes the scores of merging two trees; see `CRITERIA`.
-
-    With N the number of items of the pair, "odds" is log α + lgamma(N) + m(D_i ∪ D_j) − φ_i − φ_j and "ratio" is
-    m(D_i ∪ D_j) − m(D_i) − m(D_j); "normalised" divides the ratio by √(N_i N_j/N); "dp" and "finite" add
-    g(N) − g(N_i) − g(N_j) to it, where g(N) is lgamma(N) or lgamma(N + α), respectively.
-    """
-
-    log_marginal: Any
-    log_alpha: Float[Array, ""]
-    log_gamma: Float[Array, " counts"]
-    log_label: Float[Array, " counts"]
-    criterion: str
-
-    def score(self, joint: Array, a: Trees, b: Trees, criterion: str | None = None) -> Float[Array, "..."]:
-        """Scores of pairs from the log marginal likelihoods `joint` of their unions; the fields of a and b are broadcast."""
-        criterion = criterion or self.criterion
-        if criterion == "odds":
-            return self.log_alpha + self.log_gamma[a.items + b.items] + joint - a.mass - b.mass
-        ratio = joint - a.marginal - b.marginal
-        if criterion == "ratio":
-            return ratio
-        if criterion in ("dp", "finite"):
-            return ratio + self.log_label[a.items + b.items] - self.log_label[a.items] - self.log_label[b.items]
-        items, others = a.items.astype(ratio.dtype), b.items.astype(ratio.dtype)
-        return ratio * jax.lax.rsqrt(items * others / (items + others))
-
-    def merged(self, a: Trees, b: Trees, node: Array) -> tuple[Trees, Float[Array, ""]]:
-        """Merge two trees; also return the log odds of the merge."""
-        stats = jax.tree.map(jnp.add, a.stats, b.stats)
-        marginal = self.log_marginal(stats)
-        odds = self.score(marginal, a, b, "odds")
-        mass = a.mass + b.mass + jnp.logaddexp(odds, 0.0)
-        return Trees(stats, mass, marginal, a.items + b.items, node, a.group), odds
-
-    def block(self, trees: Trees, left: Array, slot: Array, start: Array, width: int) -> Float[Array, " w"]:
-        """Scores of merging the tree in a slot with each tree in a block of slots, in the form returned by `masked_scores`."""
-        one, others = at(trees, slot), cut(trees, start, width)
-        joint = jax.tree.map(lambda leaf, mine: leaf + mine[..., None], others.stats, one.stats)
-        scores = self.score(jax.vmap(self.log_marginal, in_axes=-1)(joint), others, one)
-        index = start + jnp.arange(width)
-        return masked_scores(scores, (index < left) & (index != slot) & (others.group == one.group))
-
-
-def at(columns: Any, slot: Array) -> Any:
-    """Values in one slot; slots are the last axis of every leaf."""
-    return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, slot, -1, keepdims=False), columns)
-
-
-def cut(columns: Any, start: Array, width: int) -> Any:
-    """Values in a block of slots."""
-    return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, width, -1), columns)
-
-
-def put(columns: Any, values: Any, slot: Array) -> Any:
-    """Replace the values in one slot."""
-    return jax.tree.map(lambda leaf, value: jax.lax.dynamic_update_index_in_dim(leaf, value, slot, -1), columns, values)
-
-
-def paste(columns: Any, values: Any, start: Array) -> Any:
-    """Replace the values in a block of slots."""
-    return jax.tree.map(lambda leaf, value: jax.lax.dynamic_update_slice_in_dim(leaf, value, start, -1), columns, values)
-
-
-def masked_scores(scores: Float[Array, "..."], possible: Bool[Array, "..."]) -> Float[Array, "..."]:
-    """Set forbidden pairs to −inf and NaN to +inf, so that a NaN wins and is reported.
-
-    XLA's maximum of NaN and a number may be either, so that a NaN could go unnoticed.
-    """
-    return jnp.where(possible, jnp.where(jnp.isnan(scores), jnp.inf, scores), -jnp.inf)
-
-
-def tolerance(score: Float[Array, "..."]) -> Float[Array, "..."]:
+def tolerance(score: Float[np.ndarray, "..."] | float) -> Float[np.ndarray, "..."]:
     """Distance below a score within which other scores count as tied with it."""
-    return TIE * jnp.maximum(1.0, jnp.abs(score))
+    return np.where(np.isfinite(score), TIE * np.maximum(1.0, np.abs(score)), 0.0)
 
 
-def best_of(scores: Float[Array, "*b s"], node: Int[Array, " s"]) -> tuple[Float[Array, "*b"], Int[Array, "*b"]]:
-    """Largest score along the last axis, and the node number of its tree; the smallest one in case of ties."""
-    best = scores.max(-1)
-    ties = scores >= (best - tolerance(best))[..., None]
-    return best, jnp.where(ties, node, LAST).min(-1)
+class Forest:
+    """Trees under construction, numbered like the nodes of a `Dendrogram`; merges are made in the order of their calls.
+
+    Parameters
+    ----------
+    component, concentration
+        Conjugate component, and α of the Dirichlet process.
+    rows, items
+        (n, p) packed statistics and (n,) numbers of rows of the leaves.
+    names
+        Names of the leaves in error messages.
+
+    Attributes
+    ----------
+    alive
+        (2n − 1,) whether a node is a tree that has not been merged yet.
+    merges
+        The merges made so far, followed by zeros.
+    """
+
+    def __init__(
+        self,
+        component: Component,
+        rows: Float[np.ndarray, "n p"],
+        items: Int[np.ndarray, " n"],
+        concentration: float,
+        names: Sequence[str],
+    ) -> None:
+        n = len(items)
+        self.component, self.names, self._alpha = component, names, concentration
+        self._rows, self._items = np.zeros((2 * n - 1, rows.shape[1])), np.ones(2 * n - 1, np.int64)
+        self._rows[:n], self._items[:n] = rows, items
+        # log marginal likelihood as one cluster, and log mass φ of all tree-consistent partitions
+        self._marginal, self._mass = np.zeros(2 * n - 1), np.zeros(2 * n - 1)
+        self._marginals, self._natively = marginals_by(component), has_kernels(component)
+        self._marginal[:n] = self._marginals(self._rows[:n], items)
+        self._mass[:n] = np.log(concentration) + gammaln(items) + self._marginal[:n]
+        self.alive, self._made = np.arange(2 * n - 1) < n, 0
+        self.merges = Merges(np.zeros((n - 1, 2), int), np.zeros(n - 1), 0)
+
+    def scores(self, node: int, others: Int[np.ndarray, " m"], criterion: str) -> Float[np.ndarray, " m"]:
+        """Scores of merging a tree with each of the others.
+
+        With N the number of rows of a pair, "odds" is log α + lgamma(N) + m(D_i ∪ D_j) − φ_i − φ_j and "ratio" is m(D_i ∪ D_j)
+        − m(D_i) − m(D_j); "normalised" divides the ratio by √(N_i N_j/N); "dp" and "finite" add g(N) − g(N_i) − g(N_j) to it,
+        where g(N) is lgamma(N) or lgamma(N + α), respectively.
+
+        Raises
+        ------
+        ValueError
+            If a score is NaN or infinite, except −inf; the message names the pair.
+        """
+        self.merges = self.merges._replace(evaluations=self.merges.evaluations + len(others))
+        joint, items, other_items = self._joint(node, others), self._items[node], self._items[others]
+        with np.errstate(invalid="ignore"):
+            scores = joint - self._marginal[node] - self._marginal[others]
+            if criterion == "odds":
+                scores = np.log(self._alpha) + gammaln(items + other_items) + joint - self._mass[node] - self._mass[others]
+        if criterion == "normalised":
+            scores = scores / np.sqrt(items * other_items / (items + other_items))
+        elif criterion in ("dp", "finite"):
+            shift = self._alpha if criterion == "finite" else 0.0
+            scores = scores + gammaln(items + other_items + shift) - gammaln(items + shift) - gammaln(other_items + shift)
+        undefined = ~(scores < np.inf)
+        if undefined.any():
+            raise self.undefined(node, int(others[undefined.argmax()]))
+        return scores
+
+    def _joint(self, node: int, others: Int[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+        """Log marginal likelihoods of the unions of a tree with each of the others."""
+        # XLA would compile a program for every number of others
+        some = others if self._natively else np.arange(len(self._rows))
+        joint = self._marginals(self._rows[some] + self._rows[node], self._items[some] + self._items[node])
+        return joint if self._natively else joint[others]
+
+    def merge(self, one: int, other: int) -> int:
+        """Merge two trees, the smaller number first, and return the number of the new one."""
+        joint = self._joint(one, np.array([other]))[0]
+        node = len(self.names) + self._made
+        self._rows[node], self._items[node] = self._rows[one] + self._rows[other], self._items[one] + self._items[other]
+        apart = self._mass[one] + self._mass[other]
+        odds = np.log(self._alpha) + gammaln(self._items[node]) + joint - apart
+        self._marginal[node], self._mass[node] = joint, apart + np.logaddexp(odds, 0.0)
+        self.merges.children[self._made], self.merges.log_odds[self._made] = (one, other), odds
+        self.alive[[one, other]], self.alive[node] = False, True
+        self._made += 1
+        return node
+
+    def undefined(self, one: int, other: int) -> ValueError:
+        """Create the error for two trees whose merge has no finite score."""
+        return undefined_score(self.component, self.names, (one, other), self.merges.children)
+
+    @property
+    def log_mass(self) -> float:
+        """Log mass of the partitions that are consistent with the complete tree."""
+        return float(self._mass[-1])
 
 
-def better_of(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Combine two results of `best_of` into the better one."""
-    best = jnp.maximum(one[0], other[0])
-    low = best - tolerance(best)
-    return best, jnp.minimum(jnp.where(one[0] >= low, one[1], LAST), jnp.where(other[0] >= low, other[1], LAST))
-
-
-def merge_scorer(by: MergeScore) -> MergeScorer:
-    """Precompute the tables needed for a merge score."""
-    counts = jnp.arange(by.n_items + 1).astype(float)
-    log_gamma = gammaln(counts)
-    log_label = gammaln(counts + by.concentration) if by.criterion == "finite" else log_gamma
-    log_marginal = by.component.log_marginal_up_to(by.n_items)
-    return MergeScorer(log_marginal, jnp.log(by.concentration), log_gamma, log_label, by.criterion)
-
-
-def leaf_trees(scorer: MergeScorer, stats: Statistics, items: Int[Array, " s"], group: Int[Array, " s"], n: Array) -> Trees:
-    """Make every leaf a separate tree whose slot is its node number; leaves from n on are padding."""
-    index = jnp.arange(items.shape[0])
-    active = index < n
-    stats = jax.tree.map(lambda leaf: jnp.where(active.reshape((-1,) + (1,) * (leaf.ndim - 1)), leaf, 0.0), stats)
-    marginal = scorer.log_marginal(stats)
-    return Trees(
-        stats=jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), stats),
-        mass=scorer.log_alpha + scorer.log_gamma[jnp.where(active, items, 1)] + marginal,
-        marginal=marginal,
-        items=jnp.where(active, items, 0),
-        node=index,
-        group=group,
-    )
+def forest_of_leaves(component: Component, leaves: Leaves, concentration: float) -> Forest:
+    """Make every leaf a tree."""
+    jax.eval_shape(component.cache, component.empty())  # families without a density of one row say so
+    _, stats = joint_and_statistics(component, leaves.X, leaves.labels, Prior(1.0))
+    return Forest(component, packed(stats), np.bincount(leaves.labels, minlength=leaves.n), concentration, leaves.names)

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
 from bnp_hier.deterministic.agglomeration.leaves import cluster_leaves
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.partitions.search import Descent, anneal, descend
 from bnp_hier.trees import Dendrogram
@@ -106,7 +107,7 @@ def search_partitions(
         At most 16 distinct partitions in decreasing order of probability, labelled in order of appearance, and their
         log p(X, partition) (nats).
     """
-    values, n = MixtureValues(concentration, 0.0, component, X), len(X)
+    values, n = MixtureValues(Prior(concentration), component, X), len(X)
 
     def repaired(labels: np.ndarray) -> Descent:
         order = np.broadcast_to(np.arange(n), labels.shape)

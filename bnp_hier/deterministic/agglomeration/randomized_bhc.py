@@ -9,8 +9,8 @@ from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
 from bnp_hier.deterministic.agglomeration.leaves import BAR_FROM, row_leaves
 from bnp_hier.deterministic.agglomeration.tree_evidence import in_merge_order, merge_odds
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.partitions.clusters import joint_and_statistics, log_predictives
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.trees import Dendrogram
 from bnp_hier.utils.directions import principal_axis
 from bnp_hier.utils.progress_bars import ProgressBar

@@ -19,9 +19,8 @@ from bnp_hier.deterministic.agglomeration.tree_evidence import (
     statistics_of_nodes,
     tree_bound,
 )
-from bnp_hier.deterministic.alternation import Objective, by_gradient
 from bnp_hier.inspection.collapsed import MixtureValues
-from bnp_hier.inspection.problem import Problem
+from bnp_hier.inspection.problem import Objective, Problem, by_gradient
 from bnp_hier.partitions.capacities import in_steps, more_slots
 
 __all__ = ["bound_of", "tree_objective"]

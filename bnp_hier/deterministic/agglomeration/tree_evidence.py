@@ -12,11 +12,13 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
+from scipy.special import gammaln as gammaln_in_numpy
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.components.special import log_gamma_ratio, log_gamma_ratio_in_numpy
-from bnp_hier.partitions.clusters import row_length, unpacked
+from bnp_hier.distributions.seating import Prior
+from bnp_hier.partitions.clusters import joint_and_statistics, marginals_by, packed, row_length, unpacked
 from bnp_hier.partitions.engine import has_kernels, kernel_arguments
 from bnp_hier.utils.padding import masked, padded_size
 
@@ -26,9 +28,11 @@ __all__ = [
     "in_merge_order",
     "merge_odds",
     "node_statistics",
+    "node_table",
     "node_weights",
     "padded_tree",
     "single_cluster_mass",
+    "single_masses",
     "statistics_of_nodes",
     "tree_bound",
     "tree_masses",
@@ -113,9 +117,11 @@ def evidence_of(
         tree = np.ascontiguousarray(children, dtype=np.int64)
         TREE_MASSES(*kernel_arguments(component, X), tree, np.array(concentration, float), single, mass)
     else:
-        single, mass = map(
-            np.asarray, _masses(component, jnp.asarray(X), np.asarray(concentration, float), jnp.asarray(children))
-        )
+        table = node_table(component, X, children)
+        single = single_masses(component, table, concentration)
+        mass = single.copy()
+        for t, pair in enumerate(children):
+            mass[n + t] = np.logaddexp(single[n + t], mass[pair].sum())
     bound = mass[-1] - log_gamma_ratio_in_numpy(concentration, n)
     return TreeEvidence(single, single[n:] - mass[children].sum(1), float(bound))
 
@@ -127,12 +133,24 @@ def merge_odds(
     return evidence_of(component, X, concentration, children).log_odds
 
 
-@jax.jit
-def _masses(
-    component: Component, X: Float[Array, "n d"], concentration: Float[Array, ""], children: Int[Array, "m 2"]
-) -> tuple[Float[Array, " nodes"], Float[Array, " nodes"]]:
-    single = single_cluster_mass(component, X, concentration, children)
-    return single, tree_masses(single, children)[0]
+def node_table(
+    component: Component, X: Float[np.ndarray, "n d"], children: Int[np.ndarray, "m 2"]
+) -> Float[np.ndarray, "nodes p1"]:
+    """Packed statistics and, last, numbers of the items under each of the 2n − 1 nodes."""
+    n = len(X)
+    rows = packed(joint_and_statistics(component, X, np.arange(n), Prior(1.0))[1])
+    table = np.concatenate([np.column_stack([rows, np.ones(n)]), np.zeros((n - 1, rows.shape[1] + 1))])
+    for t, (left, right) in enumerate(children):
+        table[n + t] = table[left] + table[right]
+    return table
+
+
+def single_masses(
+    component: Component, table: Float[np.ndarray, "nodes p1"], concentration: float
+) -> Float[np.ndarray, " nodes"]:
+    """φ1 of each node of a `node_table`."""
+    sizes = table[:, -1]
+    return np.log(concentration) + gammaln_in_numpy(sizes) + marginals_by(component)(table[:, :-1], sizes)
 
 
 def statistics_of_nodes(
@@ -146,13 +164,7 @@ def statistics_of_nodes(
         tree = np.ascontiguousarray(children, dtype=np.int64)
         NODE_STATISTICS(*kernel_arguments(component, X), tree, np.ascontiguousarray(nodes, dtype=np.int64), found)
         return unpacked(component, found)
-    every = _statistics(component, jnp.asarray(X), jnp.asarray(children))
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[nodes], every)
-
-
-@jax.jit
-def _statistics(component: Component, X: Float[Array, "n d"], children: Int[Array, "m 2"]) -> Statistics:
-    return node_statistics(component.suff_stats(X), children)
+    return unpacked(component, node_table(component, X, children)[nodes, :-1])
 
 
 @jax.jit

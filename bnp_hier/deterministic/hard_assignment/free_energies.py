@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -15,17 +15,17 @@ from jaxtyping import Array, Float, Int, Num
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.components.special import log_gamma_ratio
-from bnp_hier.deterministic.alternation import Labelled, Objective, by_gradient, labels_and_slots
 from bnp_hier.deterministic.hard_assignment.assignment import Scores
-from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
+from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.distributions.seating import GibbsTypePrior, Prior
 from bnp_hier.inspection.collapsed import MixtureValues
-from bnp_hier.inspection.problem import Problem
+from bnp_hier.inspection.problem import Objective, Problem, by_gradient
 from bnp_hier.partitions.capacities import in_steps, more_slots
 from bnp_hier.partitions.clusters import joint_and_statistics, joint_of_clusters, marginals_of
-from bnp_hier.partitions.seating import Prior
+from bnp_hier.utils.padding import padded
 
-__all__ = ["LABEL_MODELS", "free_energy", "label_log_prior", "log_joint_objective", "scores_from"]
+__all__ = ["LABEL_MODELS", "free_energy", "label_log_prior", "labels_and_slots", "log_joint_objective", "scores_from"]
 
 LARGE = 5000
 """Work for a cluster, as `_work` counts it, from which on empty clusters take longer than compiling one more program without
@@ -35,7 +35,7 @@ LABEL_MODELS = ("dp", "finite")
 """Label priors: a Dirichlet (or Pitman-Yor) process over partitions, or symmetric Dirichlet weights over labels."""
 
 
-def label_log_prior(counts: Num[Array, " k"], prior: Prior, labels: str) -> Float[Array, ""]:
+def label_log_prior(counts: Num[Array, " k"], prior: GibbsTypePrior, labels: str) -> Float[Array, ""]:
     """Log prior of the labels (nats).
 
     "dp": prior of the partition under the Chinese restaurant process. "finite": prior of one labelling with K clusters, where
@@ -43,7 +43,8 @@ def label_log_prior(counts: Num[Array, " k"], prior: Prior, labels: str) -> Floa
     log Γ(Kα) − log Γ(n + Kα) + Σ_k [log Γ(n_k + α) − log Γ(α)].
     """
     if labels == "dp":
-        return log_partition_prior(counts, *prior)
+        return prior.log_prob(counts)
+    assert isinstance(prior, Prior)
     counts = jnp.asarray(counts, float)
     used = counts > 0
     alpha = jnp.asarray(prior.concentration, float)
@@ -69,10 +70,28 @@ def free_energy(
     return -float(_label_log_prior(jnp.asarray(counts), prior, labels) + marginals_of(component, taken, sizes).sum())
 
 
+@runtime_checkable
+class Labelled(Protocol):
+    """A fit that has labels."""
+
+    @property
+    def labels(self) -> Int[np.ndarray, " n"]:
+        """(n,) cluster labels, from 0."""
+
+
+def labels_and_slots(fit: Labelled) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, " slots"]]:
+    """Return the labels of a hard partition, and an array with one entry per cluster slot.
+
+    The labels of padding rows are the number of slots, so that sums by label leave them out.
+    """
+    slots = in_steps(int(fit.labels.max()) + 1)
+    return np.asarray(padded(fit.labels, slots)), np.zeros(slots)
+
+
 def _log_joint(values: MixtureValues, labels: Int[Array, " n"], table: Float[Array, " slots"], model: str) -> Float[Array, ""]:
     slots = table.shape[0]
     stats = cluster_statistics(values.component.suff_stats(values.X), labels, slots)
-    prior = Prior(values.concentration, values.discount)
+    prior = values.prior if model == "dp" else values.process
     return label_log_prior(cluster_counts(labels, slots), prior, model) + values.component.log_marginal(stats).sum()
 
 
@@ -122,7 +141,7 @@ def _joint_of_sums(structure: Any, model: str) -> Callable[..., Float[Array, ""]
 
     def objective(values: MixtureValues, counts: Float[Array, " slots"], *leaves: Array) -> Float[Array, ""]:
         source, stats = jax.tree.unflatten(structure, leaves)
-        prior = Prior(values.concentration, values.discount)
+        prior = values.prior if model == "dp" else values.process
         marginals = values.component.log_marginal_of_restated(stats, source)
         return label_log_prior(counts, prior, model) + marginals.sum()
 

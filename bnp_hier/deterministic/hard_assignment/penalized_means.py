@@ -57,7 +57,7 @@ class MeansPass(NamedTuple):
     first: Int[np.ndarray, " k"]
 
 
-class _Part(NamedTuple):
+class _PartSums(NamedTuple):
     """What a pass needs to know about a part; see `MeansPass`. **beyond** - Σ squared distance of the far rows."""
 
     near: Group
@@ -161,7 +161,7 @@ def _opened(rows: Float[np.ndarray, "m d"], penalty: float) -> Group:
 
 def _pass_part(
     centers: Float[np.ndarray, "k d"], penalty: float, check: bool, rows: Float[np.ndarray, "m d"], start: int
-) -> _Part:
+) -> _PartSums:
     rows = rows.astype(np.float64)
     if check:
         with counted_from(start):
@@ -169,7 +169,9 @@ def _pass_part(
     labels, gaps = _nearest_centers(centers, rows)
     first = first_rows(labels, start, len(centers))
     near = gaps <= penalty
-    return _Part(_grouped(centers, rows[near], labels[near]), _opened(rows[~near], penalty), float(gaps[~near].sum()), first)
+    return _PartSums(
+        _grouped(centers, rows[near], labels[near]), _opened(rows[~near], penalty), float(gaps[~near].sum()), first
+    )
 
 
 def pass_over(source: RowSource, centers: Float[np.ndarray, "k d"], penalty: float, check: bool) -> MeansPass:
@@ -184,7 +186,7 @@ def pass_over(source: RowSource, centers: Float[np.ndarray, "k d"], penalty: flo
     check
         Whether to raise a ValueError if a value is not a finite number.
     """
-    total: _Part | None = None
+    total: _PartSums | None = None
     far: list[Group] = []
     for part in source.map(partial(_pass_part, centers, penalty, check)):
         far.append(part.far)
@@ -196,10 +198,10 @@ def pass_over(source: RowSource, centers: Float[np.ndarray, "k d"], penalty: flo
     return MeansPass(total.near, opened, float(total.near.scatter.sum()) + total.beyond + penalty * used, total.first)
 
 
-def _added(one: _Part, other: _Part) -> _Part:
+def _added(one: _PartSums, other: _PartSums) -> _PartSums:
     """Sums of two parts, without the clusters that they open."""
     near = Group(one.near.points, *(a + b for a, b in zip(one.near[1:], other.near[1:], strict=True)))
-    return _Part(near, one.far, one.beyond + other.beyond, np.minimum(one.first, other.first))
+    return _PartSums(near, one.far, one.beyond + other.beyond, np.minimum(one.first, other.first))
 
 
 def next_centers(found: MeansPass, penalty: float) -> Float[np.ndarray, "k d"]:

@@ -15,11 +15,11 @@ from bnp_hier.deterministic.hard_assignment.source_assigner import Sums, added_s
 from bnp_hier.deterministic.hard_assignment.splits import sum_by_label
 from bnp_hier.deterministic.row_sources.appearance import NONE, first_rows
 from bnp_hier.deterministic.row_sources.protocol import RowSource, counted_from
+from bnp_hier.distributions.seating import Prior, log_seating
 from bnp_hier.partitions.cluster_unions import merge_by_joint
 from bnp_hier.partitions.clusters import joint_of_clusters, log_predictives
 from bnp_hier.partitions.incremental import seat_in_turn
 from bnp_hier.partitions.scoring import check_log_weights
-from bnp_hier.partitions.seating import Prior, log_seating
 from bnp_hier.utils.arrays import take
 from bnp_hier.utils.jax_settings import double_precision
 
@@ -29,7 +29,7 @@ ROWS_AT_ONCE = 8192
 """Number of rows whose log densities under all clusters are in memory at once."""
 
 
-class Clusters(NamedTuple):
+class GivenClusters(NamedTuple):
     """Clusters that rows choose from.
 
     - **stats** - their statistics, leading dimension k.
@@ -54,7 +54,7 @@ class SeatedRows(NamedTuple):
     stats: Statistics
     counts: Float[np.ndarray, " k"]
     log_joint: float
-    chosen_from: Clusters
+    chosen_from: GivenClusters
     names: list[Int[np.ndarray, " _"]]
 
 
@@ -82,7 +82,7 @@ class SourceSeating:
     def __call__(self, stats: Statistics, counts: Float[np.ndarray, " k"], share: float = 1.0) -> SeatedRows:
         """Make a pass with clusters of these statistics and sizes, of which each row represents `share` rows."""
         weights = np.asarray(log_seating(share * counts, self.prior, float(self.limit)))
-        given = Clusters(in_numpy(stats), weights, int(counts.max()))
+        given = GivenClusters(in_numpy(stats), weights, int(counts.max()))
         k, old, opened = len(counts), None, list[Sums]()
         seat = partial(_seat, self.component, self.prior, self.limit - k, given, not self._checked)
         for one, new in self.source.map(seat):
@@ -114,7 +114,7 @@ class SourceSeating:
 
 
 def _labels(
-    component: Component, prior: Prior, room: int, clusters: Clusters, rows: Float[np.ndarray, "m d"], start: int
+    component: Component, prior: Prior, room: int, clusters: GivenClusters, rows: Float[np.ndarray, "m d"], start: int
 ) -> Int[np.ndarray, " m"]:
     return _seated(component, prior, room, clusters, rows, start)[0]
 
@@ -123,7 +123,7 @@ def _seat(
     component: Component,
     prior: Prior,
     room: int,
-    clusters: Clusters,
+    clusters: GivenClusters,
     check: bool,
     rows: Float[np.ndarray, "m d"],
     start: int,
@@ -138,7 +138,7 @@ def _seat(
 
 
 def _seated(
-    component: Component, prior: Prior, room: int, clusters: Clusters, rows: Float[np.ndarray, "m d"], start: int
+    component: Component, prior: Prior, room: int, clusters: GivenClusters, rows: Float[np.ndarray, "m d"], start: int
 ) -> tuple[Int[np.ndarray, " m"], Statistics, Float[np.ndarray, " k"]]:
     """Labels of the rows of a part, and the statistics and sizes of the clusters in it: first those given, then new ones."""
     X, k = rows.astype(np.float64), len(clusters.log_weights) - 1

@@ -15,11 +15,11 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.hard_assignment.assignment import Assigner, DenseAssigner, Scores, coordinates_of
 from bnp_hier.deterministic.hard_assignment.free_energies import free_energy, scores_from
+from bnp_hier.distributions.seating import Prior, log_seating
 from bnp_hier.partitions.capacities import more_slots
 from bnp_hier.partitions.clusters import joint_and_statistics, log_predictives
 from bnp_hier.partitions.engine import has_kernels
 from bnp_hier.partitions.scoring import in_chunks
-from bnp_hier.partitions.seating import Prior, log_seating
 from bnp_hier.utils.directions import principal_axis
 
 __all__ = ["Clusters", "SplitMergeSearch", "seeded", "slots_for", "spaces_of", "sum_by_label"]

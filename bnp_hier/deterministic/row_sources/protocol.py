@@ -25,6 +25,21 @@ class RowSource(Protocol):
     passes to `map`. The functions are pure and can be pickled, so that they may run in other processes, where the rows are;
     what they return is small: statistics and counts of clusters, some rows of a sample, or the labels of the part. They select
     double precision by themselves and compile once in a process, however many parts it has.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> class Halves:
+    ...     feature_names, n_rows = None, 6
+    ...     def map(self, function):
+    ...         yield function(np.array([[0.0], [0.2], [6.1]]), 0)
+    ...         yield function(np.array([[6.0], [0.1], [5.9]]), 3)
+    ...
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> bnp.MAPDP(partial(bnp.models.dpm, component=component)).fit(Halves()).labels_
+    array([0, 0, 1, 1, 0, 1])
     """
 
     @property

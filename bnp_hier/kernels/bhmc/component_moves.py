@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,11 +15,11 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.nested_chinese_restaurant import Tree
+from bnp_hier.distributions.seating import draw_index
 from bnp_hier.kernels.bhmc.paths import Concentrations, Mixture
 from bnp_hier.kernels.bhmc.root_prior import RootPrior
 from bnp_hier.kernels.bhmc.table_counts import draw_mixing
-from bnp_hier.partitions.engine import has_calls, kernel_arguments, key_words
-from bnp_hier.partitions.seating import draw_index
+from bnp_hier.partitions.engine import call_kernel, has_calls, kernel_arguments, key_words
 from bnp_hier.utils.arrays import in_floats, take
 
 __all__ = ["ANEW", "TRIES", "relabel_tables", "split_merge_components"]
@@ -223,7 +224,7 @@ def split_merge_components(
         no empty component.
     """
     if has_calls(component):
-        return _native_attempts(component, X, state, concentrations, count, key)
+        return _native_moves(component, X, state, concentrations, count, key)
     paths, labels, mixing, _ = state
     root, concentration, n = concentrations.root, concentrations.mixing, labels.shape[0]
     along = jnp.column_stack([jnp.zeros(n, paths.dtype), paths])
@@ -233,24 +234,12 @@ def split_merge_components(
     last = jnp.full(int(root.infinite), root.components - 1)  # the share of all other components
     pair_root = RootPrior(root.concentration if root.infinite else 2 * root.share, 2 + int(root.infinite), root.infinite)
 
-    def log_root(customers: Array) -> Array:
-        if root.infinite:
-            return jnp.log(jnp.where(customers > 0, customers, root.concentration) / (customers.sum() + root.concentration))
-        return jnp.log((root.share + customers) / (2 * root.share + customers.sum()))
-
-    def log_of(values: Array) -> Array:  # values that underflow are not zero
-        return jnp.log(jnp.maximum(values, jnp.finfo(mixing.dtype).tiny))
-
     def attempt(_: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
         labels, mixing, accepted, refused, key = state
         key, key_anchors, key_order, key_allocate, key_mixing = jax.random.split(key, 5)
         u = jax.random.uniform(key_anchors, (6 + TRIES,), mixing.dtype)
-        first = jnp.minimum((u[0] * n).astype(int), n - 1)
-        others = (first + 1 + jnp.minimum((jnp.append(u[1], u[5:-1]) * (n - 1)).astype(int), n - 2)) % n
-        alone = take(items.rows, others[1:])
-        together = jax.tree.map(lambda leaf, rows: leaf[first][None] + rows, items.rows, alone)
-        similar = others[1 + (log_marginal(together) - log_marginal(alone)).argmax()]
-        anchors = jnp.stack([first, jnp.where(u[4] < 0.5, similar, others[0])])
+        draws = jnp.concatenate([u[jnp.array([0, 4, 1])], u[5:-1]])
+        anchors = _draw_anchors(log_marginal, items.rows, draws)
         slot = labels[anchors]
         splits = slot[0] == slot[1]
         anew = ~splits & (u[-1] < ANEW)
@@ -270,7 +259,7 @@ def split_merge_components(
         proposed = proposed.at[anchors].set(jnp.where(divides, jnp.arange(2), 0).astype(present.dtype))
         rank = jax.random.uniform(key_order, (n,)) + jnp.where(member, 0.0, 2.0)
         order = jnp.argsort(rank.at[anchors].set(jnp.array([-2.0, -1.0])))
-        tables = Tables(log_root, log_of(opening), log_of(concentration * shares[parent, :2]))
+        tables = Tables(partial(_log_root, root), _log_of(opening), _log_of(concentration * shares[parent, :2]))
         both = jax.vmap(lambda given, seated, key: allocate(items, tables, order, member.sum(), given, seated, key))(
             jnp.stack([present, proposed]), jnp.array([True, False]), jax.random.split(key_allocate)
         )
@@ -300,7 +289,19 @@ def split_merge_components(
     return labels, mixing, accepted, refused
 
 
-def _native_attempts(
+def _log_root(root: RootPrior, customers: Float[Array, " 2"]) -> Float[Array, " 2"]:
+    """Log P_root of two sides with these customers; see `Tables`."""
+    if root.infinite:
+        return jnp.log(jnp.where(customers > 0, customers, root.concentration) / (customers.sum() + root.concentration))
+    return jnp.log((root.share + customers) / (2 * root.share + customers.sum()))
+
+
+def _log_of(values: Float[Array, " ..."]) -> Float[Array, " ..."]:
+    """Logarithm of positive numbers, also of those that underflow."""
+    return jnp.log(jnp.maximum(values, jnp.finfo(values.dtype).tiny))
+
+
+def _native_moves(
     component: Component,
     X: Num[Array | np.ndarray, "n d"],
     state: Mixture,
@@ -308,20 +309,28 @@ def _native_attempts(
     count: int,
     key: Array,
 ) -> tuple[Int[Array, " n"], Float[Array, "m k"], Int[Array, ""], Int[Array, ""]]:
-    from bnp_hier.native.component_moves import DIVIDE_COMPONENTS
-
-    paths, labels, mixing, _ = state
-    root = concentrations.root
-    number = jax.ShapeDtypeStruct((), jnp.result_type(int))
-    results = [*(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in (labels, mixing)), number, number]
-    labels, mixing, accepted, refused = DIVIDE_COMPONENTS.ffi_call(
+    results = [(state.labels.shape, state.labels.dtype), (state.mixing.shape, state.mixing.dtype), ((), int), ((), int)]
+    root, tiny = concentrations.root, jnp.finfo(state.mixing.dtype).tiny
+    labels, mixing, accepted, refused = call_kernel(
+        "component_moves.DIVIDE_COMPONENTS",
         results,
         *kernel_arguments(component, X),
         key_words(key),
-        in_floats(root.concentration, concentrations.mixing, jnp.finfo(mixing.dtype).tiny),
+        in_floats(root.concentration, concentrations.mixing, tiny),
         np.array([count, root.components, root.infinite]),
-        paths,
-        labels,
-        mixing,
+        *state[:3],
     )
     return labels, mixing, accepted, refused
+
+
+def _draw_anchors(
+    log_marginal: Callable[[Statistics], Float[Array, "..."]], rows: Statistics, u: Float[Array, " tries"]
+) -> Int[Array, " 2"]:
+    """Draw an item and another: any, or the most like the first of `TRIES`; `u` are 3 + `TRIES` uniform draws."""
+    n = len(jax.tree.leaves(rows)[0])
+    first = jnp.minimum((u[0] * n).astype(int), n - 1)
+    others = (first + 1 + jnp.minimum((u[2:] * (n - 1)).astype(int), n - 2)) % n
+    alone = take(rows, others[1:])
+    together = jax.tree.map(lambda leaf, other: leaf[first][None] + other, rows, alone)
+    similar = others[1 + (log_marginal(together) - log_marginal(alone)).argmax()]
+    return jnp.stack([first, jnp.where(u[1] < 0.5, similar, others[0])])

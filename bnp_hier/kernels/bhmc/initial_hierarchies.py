@@ -13,10 +13,10 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.components import Component
 from bnp_hier.deterministic import BHC
 from bnp_hier.distributions import NestedChineseRestaurantProcess, TreeMixing
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.inspection.nested import TreeSites, TreeValues
 from bnp_hier.kernels.initial_labels import starting_labels
 from bnp_hier.models import dpm
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.trees import Dendrogram
 

@@ -10,9 +10,9 @@ from jax.scipy.special import gammaln, logsumexp
 from jaxtyping import Array, Bool, Float, Int
 
 from bnp_hier.distributions.nested_chinese_restaurant import read_tree
+from bnp_hier.distributions.seating import draw_index
 from bnp_hier.distributions.tree_mixing import log_dirichlet_draw, proportions
 from bnp_hier.kernels.bhmc.sequential_allocation import divide
-from bnp_hier.partitions.seating import draw_index
 
 __all__ = ["Climb", "log_polya", "log_polya_of_few", "prune_regraft", "split_merge_siblings"]
 
@@ -167,82 +167,36 @@ def prune_regraft(
         The tree, and the number of grafts that changed the parent.
     """
     paths, labels, group, mixing = climb
-    n, columns = paths.shape
-    nodes, components = mixing.shape
+    (n, columns), nodes = paths.shape, len(mixing)
     depth = columns - 2
-    numbers = jnp.arange(nodes)
     tree = read_tree(paths[:, 1:-1], nodes)
-    heads = group == jnp.arange(n)
-    customers = (
-        jnp.zeros((nodes, components), mixing.dtype).at[jnp.take(paths, level, axis=1), labels].add(heads.astype(mixing.dtype))
-    )
+    heads = (group == jnp.arange(n)).astype(mixing.dtype)
+    customers = jnp.zeros_like(mixing).at[jnp.take(paths, level, axis=1), labels].add(heads)
     listed, number = jnp.argsort(tree.level != level, stable=True), (tree.level == level).sum()
-    alpha = concentration
-
-    def ancestors(parent: Array, node: Array) -> Bool[Array, " m"]:
-        above = jnp.zeros(nodes, bool)
-        for _ in range(depth):
-            node = parent[node]
-            above = above.at[node].set(True)
-        return above
 
     def attempt(_: Array, state: tuple[Grafting, Array, Array]) -> tuple[Grafting, Array, Array]:
         before, moved, key = state
         key, key_choice, key_chain = jax.random.split(key, 3)
         u = jax.random.uniform(key_choice, (3,), mixing.dtype)
         node = listed[jnp.minimum((u[0] * number.astype(u.dtype)).astype(int), number - 1)]
-        size, mine = before.items[node], customers[node]
-        above = ancestors(before.parent, node)
+        parent, size, above = before.parent[node], before.items[node], _ancestors(before.parent, node, depth)
         items = before.items - jnp.where(above, size, 0.0)
-        empty = above & (items <= 0) & (numbers > 0)
-        own, alone = before.parent[node], empty[before.parent[node]]
-        place = jnp.where(empty, -1, before.level)
-        chain_items = jnp.where(place > 0, items, 1.0)
-        step = gammaln(chain_items + size) - gammaln(chain_items)
-        step += gammaln(chain_items + alpha) - gammaln(chain_items + size + alpha)
-        log_weight = jnp.zeros(nodes, mixing.dtype)
-        for at in range(1, depth):
-            log_weight = jnp.where(place == at, log_weight[before.parent] + step, log_weight)
-        fresh = level - 1 - place  # number of new nodes in a chain below each node
-        added = fresh.astype(mixing.dtype)
-        log_weight += (added + 1) * (jnp.log(alpha) + gammaln(size)) + added * (gammaln(alpha) - gammaln(size + alpha))
-        there = (place >= 0) & (place < level)
-        branches = there & (fresh > 0) & (fresh <= (place < 0).sum())
-        log_branch = jnp.where(branches, log_weight, -jnp.inf)
+        emptied = above & (items <= 0) & (jnp.arange(nodes) > 0)
+        pruned = before._replace(level=jnp.where(emptied, -1, before.level), items=items)
+        log_weight, longer = _log_weights(pruned, level, size, concentration, depth)
 
         # a chain from the prior, or the current one
-        begin = draw_index(jnp.where(branches, jnp.exp(log_branch - log_branch.max()), 0.0), u[1])
-
-        def draw_next(shares: Array, at: Array) -> tuple[Array, Array]:
-            def draw(shares: Array) -> Array:
-                drawn = log_dirichlet_draw(jax.random.fold_in(key_chain, at), mixing_concentration * shares)
-                return proportions(drawn).astype(mixing.dtype)
-
-            shares = jax.lax.cond((at > place[begin]) & (at < level), draw, lambda shares: shares, shares)
-            return shares, shares
-
-        shares, chain = jax.lax.scan(draw_next, before.mixing[begin], jnp.arange(1, depth + 1))
-        last = jnp.where(alone, before.mixing[own], shares)
-        below = mixing_concentration * jnp.concatenate([before.mixing, last[None]])
-        joining = jnp.append(jnp.where(there & (fresh == 0), log_weight, -jnp.inf), logsumexp(log_branch))
-        logs = jnp.where(jnp.isfinite(joining), joining + log_polya_of_few(mine, below), -jnp.inf)
+        top = draw_index(jnp.where(jnp.isfinite(longer), jnp.exp(longer - longer.max()), 0.0), u[1])
+        chain = _draw_chain(pruned, top, level, mixing_concentration, depth, key_chain)
+        last = jnp.where(emptied[parent], before.mixing[parent], chain[-1])
+        shares = mixing_concentration * jnp.concatenate([before.mixing, last[None]])
+        weights = jnp.append(log_weight, logsumexp(longer))
+        logs = jnp.where(jnp.isfinite(weights), weights + log_polya_of_few(customers[node], shares), -jnp.inf)
         choice = draw_index(jnp.exp(logs - logs.max()), u[2])
-        opens, stays = (choice == nodes) & ~alone, (choice == nodes) & alone | (choice == own)
-
-        levels = jnp.arange(1, depth + 1)
-        opened = (levels > place[begin]) & (levels < level) & opens
-        free = jnp.nonzero(place < 0, size=depth, fill_value=nodes)[0]
-        number_of = jnp.where(opened, free[jnp.maximum(levels - place[begin] - 1, 0)], nodes)  # beyond the end: dropped
-        parent_of = jnp.where(levels == place[begin] + 1, begin, jnp.roll(number_of, 1))
-        parent = before.parent.at[number_of].set(parent_of, mode="drop")
-        joined = jnp.where(opens, number_of[jnp.maximum(level - 2, 0)], choice)
-        parent = parent.at[node].set(joined.astype(parent.dtype))
-        after = Grafting(
-            parent,
-            place.at[number_of].set(levels, mode="drop"),
-            items + jnp.where(ancestors(parent, node), size, 0.0),
-            before.mixing.at[number_of].set(chain, mode="drop"),
-        )
+        opens = (choice == nodes) & ~emptied[parent]
+        stays = (choice == nodes) & emptied[parent] | (choice == parent)
+        after = _graft(pruned, node, jnp.where(opens, top, choice), opens, level, chain)
+        after = after._replace(items=items + jnp.where(_ancestors(after.parent, node, depth), size, 0.0))
         kept = jax.tree.map(lambda new, old: jnp.where(stays, old, new), after, before)
         return kept, moved + (~stays).astype(moved.dtype), key
 
@@ -254,3 +208,76 @@ def prune_regraft(
         column.append(end.parent[column[-1]])
     paths = jnp.stack([paths[:, 0], *column[::-1], paths[:, -1]], axis=1).astype(paths.dtype)
     return climb._replace(paths=paths, mixing=end.mixing), moved
+
+
+def _ancestors(parent: Int[Array, " m"], node: Int[Array, ""], depth: int) -> Bool[Array, " m"]:
+    """Mark the nodes above a node."""
+    above = jnp.zeros(len(parent), bool)
+    for _ in range(depth):
+        node = parent[node]
+        above = above.at[node].set(True)
+    return above
+
+
+def _log_weights(
+    pruned: Grafting, level: Int[Array, ""], size: Float[Array, ""], concentration: Float[Array, ""], depth: int
+) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    """Log weights of the pruned subtree's parents: nodes of the level above, and new chains by the node that they hang from.
+
+    For a subtree of s items, a node with N items on its path contributes Γ(N+s)Γ(N+α) / (Γ(N)Γ(N+s+α)), a node that is opened
+    α Γ(s), and an opened node above another Γ(α) / Γ(s+α).
+    """
+    place = pruned.level
+    counts = jnp.where(place > 0, pruned.items, 1.0)
+    step = gammaln(counts + size) - gammaln(counts)
+    step += gammaln(counts + concentration) - gammaln(counts + size + concentration)
+    log_weight = jnp.zeros_like(counts)
+    for at in range(1, depth):
+        log_weight = jnp.where(place == at, log_weight[pruned.parent] + step, log_weight)
+    opened = level - 1 - place  # nodes of a chain below each node
+    added = opened.astype(counts.dtype)
+    log_weight += (added + 1) * (jnp.log(concentration) + gammaln(size))
+    log_weight += added * (gammaln(concentration) - gammaln(size + concentration))
+    usable = (place >= 0) & (place < level)
+    chains = usable & (opened > 0) & (opened <= (place < 0).sum())
+    return jnp.where(usable & (opened == 0), log_weight, -jnp.inf), jnp.where(chains, log_weight, -jnp.inf)
+
+
+def _draw_chain(
+    pruned: Grafting, top: Int[Array, ""], level: Int[Array, ""], mixing_concentration: Float[Array, ""], depth: int, key: Array
+) -> Float[Array, "depth k"]:
+    """Draw the proportions of a chain from below a node to the level above `level` from their prior; copies elsewhere."""
+
+    def draw_next(shares: Array, at: Array) -> tuple[Array, Array]:
+        def draw(shares: Array) -> Array:
+            drawn = log_dirichlet_draw(jax.random.fold_in(key, at), mixing_concentration * shares)
+            return proportions(drawn).astype(shares.dtype)
+
+        drawn = jax.lax.cond((at > pruned.level[top]) & (at < level), draw, lambda shares: shares, shares)
+        return drawn, drawn
+
+    return jax.lax.scan(draw_next, pruned.mixing[top], jnp.arange(1, depth + 1))[1]
+
+
+def _graft(
+    pruned: Grafting,
+    node: Int[Array, ""],
+    below: Int[Array, ""],
+    opens: Bool[Array, ""],
+    level: Int[Array, ""],
+    chain: Float[Array, "depth k"],
+) -> Grafting:
+    """Attach the pruned node to a node, or to the end of a new chain below it; the numbers of items stay as they are."""
+    nodes, depth, place = len(pruned.mixing), len(chain), pruned.level
+    levels = jnp.arange(1, depth + 1)
+    free = jnp.nonzero(place < 0, size=depth, fill_value=nodes)[0]
+    opened = (levels > place[below]) & (levels < level) & opens
+    number_of = jnp.where(opened, free[jnp.maximum(levels - place[below] - 1, 0)], nodes)  # beyond the end: dropped
+    parent_of = jnp.where(levels == place[below] + 1, below, jnp.roll(number_of, 1))
+    joined = jnp.where(opens, number_of[jnp.maximum(level - 2, 0)], below)
+    parent = pruned.parent.at[number_of].set(parent_of, mode="drop")
+    return pruned._replace(
+        parent=parent.at[node].set(joined.astype(parent.dtype)),
+        level=place.at[number_of].set(levels, mode="drop"),
+        mixing=pruned.mixing.at[number_of].set(chain, mode="drop"),
+    )

@@ -15,13 +15,9 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.distributions.nested_chinese_restaurant import Tree
 from bnp_hier.distributions.tree_mixing import log_dirichlet_draw, proportions
 from bnp_hier.kernels.bhmc.root_prior import RootPrior
-from bnp_hier.native.availability import ffi_available
-from bnp_hier.partitions.engine import key_words
+from bnp_hier.partitions.engine import call_kernel, has_calls, key_words
 
 __all__ = ["draw_mixing", "open_tables", "papers_customers", "tables_of_counts"]
-
-NODES_AT_ONCE = 16
-"""Number of nodes whose proportions are drawn together: the cost depends on the nodes in use, not on the capacity."""
 
 
 def open_tables(cells: Int[Array, " n"], opening: Float[Array, " n"], key: Array) -> Int[Array, " n"]:
@@ -70,46 +66,23 @@ def draw_mixing(
     node has a key of its own, so that draws do not depend on the numbers of nodes and components for which there is room.
     """
     nodes, components = customers.shape
-    if ffi_available():
-        return _native_draw(customers, tree, root, concentration, key)
-    unused = tree.level < 0
-    order = jnp.argsort(jnp.where(unused, nodes, tree.level), stable=True)
-    # padded, so that a block can extend beyond the end
-    order = jnp.concatenate([order, jnp.full(NODES_AT_ONCE, nodes)])
-    level = jnp.append(jnp.where(unused, -1, tree.level), -1)
-    parent = jnp.append(jnp.maximum(tree.parent, 0), 0)
-    counts = jnp.concatenate([customers, jnp.zeros((1, components), customers.dtype)])
-    in_use = nodes - unused.sum()
-    gamma = jnp.append(jnp.broadcast_to(concentration, (nodes,)), 1.0)
-    keys = jax.random.split(key, len(order))
+    gamma = jnp.broadcast_to(concentration, (nodes,)).astype(customers.dtype)
+    if has_calls():
+        smallest = np.array(jnp.finfo(customers.dtype).tiny, customers.dtype)
+        arguments = tree.level, tree.parent, customers, root.shares.astype(customers.dtype), gamma, smallest
+        return call_kernel("tree_mixing.DRAW_MIXING", [(customers.shape, customers.dtype)], key_words(key), *arguments)[0]
+    unused, parent = tree.level < 0, jnp.maximum(tree.parent, 0)
+    # keys by the order of the nodes in use
+    turn = jnp.argsort(jnp.argsort(jnp.where(unused, nodes, tree.level), stable=True))
+    keys = jax.random.split(key, nodes)[turn]
 
-    def draw_block(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        mixing, at = state
-        block = jax.lax.dynamic_slice(order, (at,), (NODES_AT_ONCE,))
-        # only nodes of one level, whose parents have been drawn
-        now = (level[block] == level[block[0]]) & (level[block] >= 0)
-        base = jnp.where((block == 0)[:, None], root.shares[None], gamma[block][:, None] * mixing[parent[block]])
-        base = jnp.where(now[:, None], base + counts[block], 1.0)
-        drawn = proportions(jax.vmap(log_dirichlet_draw)(keys[at + jnp.arange(NODES_AT_ONCE)], base))
-        mixing = mixing.at[jnp.where(now, block, nodes)].set(drawn)
-        return mixing, at + now.sum()
+    def draw_level(at: Array, mixing: Array) -> Array:
+        base = jnp.where((tree.level == 0)[:, None], root.shares[None], gamma[:, None] * mixing[parent])
+        now = (tree.level == at)[:, None]
+        drawn = proportions(jax.vmap(log_dirichlet_draw)(keys, jnp.where(now, base + customers, 1.0)))
+        return jnp.where(now, drawn, mixing)
 
-    # an additional row receives the draws to be discarded
-    start = jnp.zeros((nodes + 1, components), customers.dtype), jnp.zeros((), order.dtype)
-    return jax.lax.while_loop(lambda state: state[1] < in_use, draw_block, start)[0][:nodes]
-
-
-def _native_draw(
-    customers: Float[Array, "m k"], tree: Tree, root: RootPrior, concentration: Float[Array, "*m"], key: Array
-) -> Float[Array, "m k"]:
-    from bnp_hier.native.tree_mixing import DRAW_MIXING
-
-    gamma = jnp.broadcast_to(concentration, tree.level.shape).astype(customers.dtype)
-    smallest = np.array(jnp.finfo(customers.dtype).tiny, customers.dtype)
-    shares = root.shares.astype(customers.dtype)
-    result = jax.ShapeDtypeStruct(customers.shape, customers.dtype)
-    arguments = tree.level, tree.parent, customers, shares, gamma, smallest
-    return DRAW_MIXING.ffi_call([result], key_words(key), *arguments)[0]
+    return jax.lax.fori_loop(0, tree.level.max() + 1, draw_level, jnp.zeros((nodes, components), customers.dtype))
 
 
 def tables_of_counts(

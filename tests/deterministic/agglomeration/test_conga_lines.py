@@ -173,12 +173,3 @@ def test_evaluations_grow_like_the_square_and_two_logarithms() -> None:
         assert n * (n - 1) / 2 <= other.evaluations < conga.evaluations
         shares.append(conga.evaluations / (n * np.log2(n)) ** 2)
     assert max(shares) < 0.15 and shares[-1] < 1.2 * shares[0]
-
-
-def test_one_program_for_every_step(compilations: list[str]) -> None:
-    both(random_problem("poisson", 40, 0), 40)
-    drawn = [name for name in compilations if "_draw" in name or "_join" in name]
-    assert len(drawn) == 2, compilations
-    compilations.clear()
-    both(random_problem("poisson", 40, 1), 40)
-    assert not [name for name in compilations if "_draw" in name or "_join" in name]

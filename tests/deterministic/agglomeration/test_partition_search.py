@@ -10,8 +10,8 @@ from sklearn.metrics import adjusted_rand_score
 import bnp_hier as bnp
 from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration.partition_search import Effort, _cross, search_partitions
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.partitions.joint_density import log_joint
-from bnp_hier.partitions.seating import Prior
 from tests.oracles.partitions import all_partitions
 from tests.parameters import few
 

@@ -20,9 +20,9 @@ from sklearn.metrics import adjusted_rand_score
 import bnp_hier as bnp
 from bnp_hier.deterministic import dp_means, map_dp
 from bnp_hier.deterministic.streaming import StreamingClustering
+from bnp_hier.distributions.seating import Prior
 from bnp_hier.models import dpm, pitman_yor_mixture
 from bnp_hier.partitions.clusters import joint_and_statistics
-from bnp_hier.partitions.seating import Prior
 from tests.deterministic.row_sources.problem import N, table
 from tests.deterministic.row_sources.test_dask_rows import ROOT, environment
 

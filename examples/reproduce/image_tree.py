@@ -6,16 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped, UInt8
+from jaxtyping import Bool, Float, UInt8
 from numpy.typing import ArrayLike
 
 from bnp_hier.plots.branch_layout import (
     Branch,
     branches,
-    checked_level,
     draw_edges,
     heights,
-    is_only_child,
     largest_first,
 )
 from bnp_hier.trees import Hierarchy
@@ -39,14 +37,7 @@ _HEAD, _MARGIN = 0.35, 0.1
 
 
 def montage(
-    tree: Hierarchy,
-    images: ArrayLike,
-    *,
-    X: ArrayLike | None = None,
-    level: int | None = None,
-    count: int = 6,
-    max_nodes: int = 40,
-    colors: str = "gray",
+    tree: Hierarchy, images: Float[np.ndarray, "n h w"], *, X: ArrayLike, count: int = 6, max_nodes: int = 40
 ) -> Figure:
     """Draw a tree with the most representative images of every node, as in Figure 5 of Huang et al. (2021).
 
@@ -59,51 +50,25 @@ def montage(
     tree
         The tree, of any size and depth.
     images
-        (n, h, w) brightnesses, or (n, h, w, 3) red, green and blue: integers from 0 to 255 or floats from 0 to 1.
+        Brightnesses.
     X
-        (n, d) rows in which similar images are close together, see `Hierarchy.representatives`; by default, the flattened
-        images.
-    level
-        Level below which nothing is drawn, at least 1.
+        (n, d) rows in which similar images are close together, see `Hierarchy.representatives`.
     count
         Maximum number of images per node.
     max_nodes
         Maximum number of nodes shown, largest first. The figure states how many are left out, and where.
-    colors
-        Name of the Matplotlib colormap, from dark to bright, for (n, h, w) images; "gray_r" swaps black and white.
-
-    Returns
-    -------
-    figure
-        A new figure, not registered with pyplot, with one image in `figure.axes[0].images` per node shown.
-
-    Raises
-    ------
-    ValueError
-        If there is not one image or row per item, if images have another shape, missing values or colours out of range, if
-        the tree does not have this level below the root, if `count` or `max_nodes` is below 1, or if there is no colormap of
-        this name.
     """
-    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
-    shown = _checked_images(images, tree.n_items)
-    lowest = checked_level(tree, level)
-    for name, number in (("count", count), ("max_nodes", max_nodes)):
-        if number < 1:
-            raise ValueError(f"{name} must be 1 or more, but it is {number}")
-    if colors not in colormaps:
-        raise ValueError(f"colors must be the name of a Matplotlib colormap, but it is {colors!r}")
-    rows = shown.reshape(tree.n_items, -1) if X is None else np.asarray(X)
-    chosen = Hierarchy(tree.paths[:, :lowest]).representatives(rows, count)  # nodes keep their numbers
-
+    lowest = tree.depth
+    chosen = tree.representatives(X, count)
     kept, n_kept, n_nodes = _largest(tree, lowest, max_nodes)
     found = [each._replace(bottom=each.top) if each.is_end else each for each in branches(tree, kept, lowest)]
     is_kept = [bool(kept[branch.nodes[0]]) for branch in found]
     most = len(chosen[0])
     down = -(-most // _MOST_IN_ROW)
     across = -(-most // down)
-    plan = _plan(found, is_kept, across, down, shown.shape[1], shown.shape[2])
+    plan = _plan(found, is_kept, across, down, *images.shape[1:])
 
     width, height = plan.width + 2 * _MARGIN, plan.height + _HEAD
     figure = Figure(figsize=(width, height))
@@ -111,11 +76,11 @@ def montage(
     axes.set(xlim=(0.0, plan.width / plan.pitch), ylim=(plan.height, 0.0))
     axes.set_axis_off()
     draw_edges(axes, found, plan.middles, 1.0 - _BETWEEN / 2 / plan.pitch)
-    paint = _painter(shown, colors)
+    paint = _painter(images)
     for branch, y, is_drawn in zip(found, plan.middles.tolist(), is_kept, strict=True):
         n_items = int(tree.sizes[list(branch.nodes)].sum())
         if is_drawn:
-            sheet = _sheet(paint(shown[chosen[branch.nodes[0]]]), across)
+            sheet = _sheet(paint(images[chosen[branch.nodes[0]]]), across)
             _place(axes, sheet, branch.top, y, plan, _counted(n_items, "image"))
         else:
             text = f"+ {_counted(len(branch.nodes), 'smaller node')}, {_counted(n_items, 'image')}"
@@ -180,6 +145,13 @@ def _largest(tree: Hierarchy, lowest: int, most: int) -> tuple[Bool[np.ndarray, 
     return kept, min(most, len(distinct)), len(distinct)
 
 
+def is_only_child(tree: Hierarchy) -> Bool[np.ndarray, " nodes"]:
+    """Whether each node has no siblings and therefore contains the same items as its parent; False for the root."""
+    parents = tree.parents
+    counts = np.bincount(parents[1:], minlength=tree.n_nodes)
+    return np.concatenate([[False], counts[parents[1:]] == 1])
+
+
 def _sheet(painted: UInt8[np.ndarray, "m h w 4"], across: int) -> UInt8[np.ndarray, "rows columns 4"]:
     """Place images side by side with white gaps, in rows of `across`."""
     m, h, w, _ = painted.shape
@@ -201,39 +173,13 @@ def _place(axes: Axes, sheet: UInt8[np.ndarray, "rows columns 4"], x: float, y: 
     axes.text(x, y - half - 0.03, caption, fontsize=_TEXT, verticalalignment="bottom")
 
 
-def _painter(images: Shaped[np.ndarray, "n h w *three"], colors: str) -> Callable[[np.ndarray], UInt8[np.ndarray, "m h w 4"]]:
+def _painter(images: Float[np.ndarray, "n h w"]) -> Callable[[np.ndarray], UInt8[np.ndarray, "m h w 4"]]:
     """Return a function that converts images to red, green, blue and opacity, with all brightnesses on one scale."""
     from matplotlib import colormaps
     from matplotlib.colors import Normalize
 
-    if images.ndim == 3:
-        scale = Normalize(float(images.min()), float(images.max()))
-        return lambda some: colormaps[colors](scale(some), bytes=True)
-
-    def opaque(some: np.ndarray) -> UInt8[np.ndarray, "m h w 4"]:
-        whole = some if images.dtype.kind in "iu" else np.round(255 * some)
-        return np.concatenate([whole, np.full((*whole.shape[:3], 1), 255)], axis=-1).astype(np.uint8)
-
-    return opaque
-
-
-def _checked_images(images: ArrayLike, n: int) -> Shaped[np.ndarray, "n h w *three"]:
-    images = np.asarray(images)
-    if not (images.ndim == 3 or (images.ndim == 4 and images.shape[-1] == 3)) or len(images) != n or not images.size:
-        raise ValueError(
-            f"images must have one entry per item, shape ({n}, height, width) or ({n}, height, width, 3), but they have shape "
-            f"{images.shape}"
-        )
-    if images.dtype.kind not in "iufb":
-        raise ValueError(f"images must be numbers, but they have type {images.dtype}")
-    if not np.isfinite(images).all():
-        raise ValueError("images must be finite, but there are missing or infinite values")
-    most = 1 if images.dtype.kind == "f" else 255
-    if images.ndim == 4 and (images.min() < 0 or images.max() > most):
-        raise ValueError(
-            f"colours of type {images.dtype} must be from 0 to {most}, but they range from {images.min()} to {images.max()}"
-        )
-    return images
+    scale = Normalize(float(images.min()), float(images.max()))
+    return lambda some: colormaps["gray"](scale(some), bytes=True)
 
 
 def _counted(count: int, what: str) -> str:

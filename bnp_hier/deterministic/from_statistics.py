@@ -1,22 +1,28 @@
-"""One partition from fits of the same model to disjoint parts of a table, by the statistics of their clusters."""
+"""What the statistics of fitted clusters allow without any rows: merging fits to shards, and trees of the clusters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
 from jaxtyping import Int
 from sklearn.base import clone
 
+from bnp_hier.components.special import log_gamma_ratio_in_numpy
+from bnp_hier.deterministic.agglomeration.greedy_merging import merge_greedily
+from bnp_hier.deterministic.agglomeration.merge_scores import Forest
+from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.streaming import StreamingClustering
+from bnp_hier.distributions.seating import process_of
 from bnp_hier.partitions.cluster_unions import merge_by_joint
-from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.clusters import packed
+from bnp_hier.trees import Dendrogram
 from bnp_hier.utils.jax_settings import double_precision
 
-__all__ = ["merge_fits"]
+__all__ = ["ClusterTree", "merge_fits", "tree_of_clusters"]
 
 _Fit = TypeVar("_Fit", bound=StreamingClustering)
 
@@ -80,7 +86,7 @@ def merge_fits(fits: Sequence[_Fit]) -> _Fit:
             )
     stats = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(fit.statistics_ for fit in fits))
     counts = np.concatenate([fit.counts_ for fit in fits]).astype(float)
-    prior, limit = Prior(first.concentration_, first.discount_), float(first._max_clusters_ or np.inf)
+    prior, limit = process_of(first._prior), float(first._max_clusters_ or np.inf)
     merged: _Fit = clone(first)
     for name in (*COPIED, *(["feature_names_in_"] if hasattr(first, "feature_names_in_") else [])):
         setattr(merged, name, getattr(first, name))
@@ -110,7 +116,81 @@ def _difference(one: StreamingClustering, other: StreamingClustering) -> str | N
         ("discount_", "the discount"),
         ("_max_clusters_", "the maximum number of clusters"),
     ):
-        if getattr(one, name) != getattr(other, name):
-            return f"{what}: {getattr(one, name)} and {getattr(other, name)}"
+        values = [getattr(fit, name, None) for fit in (one, other)]
+        if values[0] != values[1]:
+            return f"{what}: {values[0]} and {values[1]}"
     columns, others = (list(getattr(fit, "feature_names_in_", [])) for fit in (one, other))
     return None if columns == others else f"the names of the columns: {columns} and {others}"
+
+
+class ClusterTree(NamedTuple):
+    """A tree whose leaves are clusters.
+
+    - **dendrogram** - `Dendrogram` whose items are the clusters, with the log odds of each merge (nats).
+    - **counts** - (K,) number of rows of each cluster.
+    - **log_evidence_bound** - lower bound on log p(X) from the partitions of the rows that are consistent with the tree, none
+      of which splits a cluster (nats).
+    """
+
+    dendrogram: Dendrogram
+    counts: Int[np.ndarray, " k"]
+    log_evidence_bound: float
+
+
+def tree_of_clusters(fit: DeterministicClustering) -> ClusterTree:
+    """Build the tree of Bayesian hierarchical clustering over the clusters of a fit, from their statistics alone.
+
+    For tables that do not fit in memory: the leaves are whole clusters, so that no rows are needed. Each merge joins the pair
+    of trees with the largest posterior odds of being one cluster rather than any partition consistent with the two trees, as
+    in `BHC`, in O(K²) time and memory for K clusters.
+
+    Parameters
+    ----------
+    fit
+        Fitted estimator, such as `BayesianKMeans`, `MAPDP` or the result of `merge_fits`.
+
+    Returns
+    -------
+    tree
+        The `Dendrogram` of the clusters (`dendrogram`), their numbers of rows (`counts`), and a lower bound on log p(X)
+        (`log_evidence_bound`, nats), which is at least `fit.log_joint_`. ``tree.dendrogram.cut()[fit.labels_]`` are labels of
+        rows.
+
+    Raises
+    ------
+    NotFittedError
+        If the estimator is not fitted.
+    ValueError
+        If the fit's discount is not 0, its model sets a maximum number of clusters, missing values have been imputed, or the
+        odds of all merges are infinite.
+
+    Notes
+    -----
+    Heller & Ghahramani (2005), section 2, with the mass log α + lgamma(n_k) + m(D_k) of a single cluster for a leaf of n_k
+    rows, as in Bayes k-means BHC (Xu, Heller & Ghahramani 2009).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> X = [[-9.0], [-8.9], [4.0], [4.2], [9.0], [9.1]]
+    >>> fit = bnp.MAPDP(partial(bnp.models.dpm, component=component, concentration=1.0)).fit(X)
+    >>> tree = bnp.tree_of_clusters(fit)
+    >>> tree.dendrogram.children, tree.counts
+    (array([[1, 2],
+           [0, 3]]), array([2, 2, 2]))
+    """
+    fit._check_exact_statistics("made into a tree")
+    if fit.discount_ != 0 or fit._max_clusters_ is not None:
+        raise ValueError(
+            f"the tree needs a Dirichlet process, but the fit has discount {fit.discount_:g} and at most "
+            f"{fit._max_clusters_ or 'any number of'} clusters"
+        )
+    component, counts, alpha = fit.component_, fit.counts_, fit.concentration_
+    with double_precision():
+        forest = Forest(component, packed(fit.statistics_), counts, alpha, [f"cluster {k}" for k in range(len(counts))])
+        children, log_odds, _ = merge_greedily(forest)
+    bound = forest.log_mass - log_gamma_ratio_in_numpy(alpha, counts.sum())
+    return ClusterTree(Dendrogram(children, log_odds), counts, float(bound))

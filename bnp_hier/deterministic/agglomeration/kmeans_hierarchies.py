@@ -38,6 +38,14 @@ def recursive_kmeans(X: ArrayLike, depth: int, branching: int, random_state: int
     ------
     ValueError
         If `depth` or `branching` is not an integer of at least 1, or X has missing or infinite values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnp_hier import recursive_kmeans
+    >>> tree = recursive_kmeans([[0.0], [0.1], [9.0], [9.1], [30.0], [32.0]], depth=2, branching=2)
+    >>> [np.bincount(tree.labels_at(level)).tolist() for level in (1, 2)]
+    [[4, 2], [2, 2, 1, 1]]
     """
     from sklearn.cluster import KMeans
 

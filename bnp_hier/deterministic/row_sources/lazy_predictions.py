@@ -9,8 +9,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from bnp_hier.deterministic.input_validation import input_rows
 from bnp_hier.deterministic.row_sources.dask_rows import is_dask_table, whole_rows
+from bnp_hier.deterministic.row_sources.input_validation import input_rows
 from bnp_hier.partitions.scoring import CHUNK
 
 __all__ = ["lazy_on_dask"]

@@ -1,22 +1,24 @@
-"""Numerical precision of the normal families: the reference point of their statistics, and checks for loss of precision."""
+"""What the normal families share: the reference point of their statistics, and checks for loss of precision."""
 
 from __future__ import annotations
 
 import dataclasses
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 
-from bnp_hier.components.base import Component
+from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_vector
 from bnp_hier.utils.arrays import is_traced
 
-__all__ = ["AboutOrigin", "check_digits", "check_origin", "shifted"]
+__all__ = ["FullCovariance", "NormalFamily", "NormalStatistics", "check_digits"]
 
 FAR = 4.0
 """Distance between prior mean and mean of the rows, in units of the largest deviation of a row, that loses precision."""
@@ -31,37 +33,56 @@ SHIFT = 0.02
 """Rounding error of a cluster mean, in standard deviations of its rows, from which an error is raised."""
 
 
-def shifted(X: ArrayLike, origin: ArrayLike) -> Float[Array, "... d"]:
-    """``X - origin``, computed in float64 if both are NumPy arrays, so that conversion to float32 loses little precision."""
-    return jnp.asarray(X - origin)  # type: ignore[operator]
-
-
-def check_origin(family: str, origin: ArrayLike | None, dim: int) -> None:
-    """Check that an origin is None or a finite vector of the given length.
-
-    Raises
-    ------
-    ValueError
-        If it is neither.
-    """
-    if origin is not None and check_vector(family, "origin", origin) != dim:
-        raise ValueError(f"{family}: origin must have length {dim}, but it has shape {np.shape(origin)}")
-
-
 def _unseen(X: Any) -> bool:
     """Whether the values of an array cannot be read."""
     return is_traced(X) or (isinstance(X, jax.Array) and not X.is_fully_addressable)
 
 
-class AboutOrigin:
-    """Mixin for families that keep statistics about a reference point, `origin`, by default the prior mean."""
+class NormalFamily(Component):
+    """Normal rows, whose statistics are sums in coordinates about a reference point: `origin`, by default the prior mean.
 
-    mean: ArrayLike
-    origin: ArrayLike | None
+    Sums of squares about a point that is far from the rows would lose all digits. A family defines the prior mean, `mean`, and
+    the coordinates, and keeps the prior mean apart from the scatter of the rows, since it may lie far away.
+    """
 
-    def reference(self) -> Float[Array | np.ndarray, " d"]:
-        """`origin` if it is given, otherwise `mean`."""
-        return self.mean if self.origin is None else self.origin  # type: ignore[return-value]
+    origin: ArrayLike | None = dataclasses.field(default=None, kw_only=True, repr=False)
+
+    is_normal: ClassVar[bool] = True
+
+    def __post_init__(self: Any) -> None:
+        name = type(self).__name__
+        d = check_vector(name, "mean", self.mean)
+        if self.origin is not None and check_vector(name, "origin", self.origin) != d:
+            raise ValueError(f"{name}: origin must have length {d}, but it has shape {np.shape(self.origin)}")
+
+    @abstractmethod
+    def _whitened(self, differences: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        """Differences of rows in the coordinates of the statistics."""
+
+    def _about_origin(self, X: ArrayLike) -> Float[Array, "... d"]:
+        """Rows relative to the reference point.
+
+        The difference is computed in float64 if both are NumPy arrays, so that conversion to float32 loses little precision.
+        """
+        return jnp.asarray(X - 1.0 * self.reference())
+
+    @property
+    def _offset(self: Any) -> Float[Array, " d"]:
+        """The prior mean, in the coordinates of the statistics."""
+        return self._whitened(self._about_origin(self.mean))
+
+    @property
+    def dim(self: Any) -> int:
+        """Number of columns."""
+        return np.shape(self.mean)[-1]
+
+    def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
+        """Rows in the coordinates of the statistics."""
+        return self.suff_stats(X).total
+
+    def reference(self: Any) -> Float[Array | np.ndarray, " d"]:
+        """`origin` if it is given, otherwise the prior mean."""
+        return self.mean if self.origin is None else self.origin
 
     def centered_on(self, X: ArrayLike) -> Self:
         """Use the mean of the rows as `origin` if the current reference point is so far away that precision would be lost."""
@@ -72,7 +93,7 @@ class AboutOrigin:
             # rounded to a grid, so that the order in which devices sum their rows makes no difference
             step = jnp.exp2(jnp.floor(jnp.log2((high - low) / 64)))
             center = jnp.where(high > low, jnp.round(jnp.nanmean(values, 0) / step) * step, low)
-            return self._about(jnp.where(jnp.isnan(low), reference, center))
+            return dataclasses.replace(self, origin=jnp.where(jnp.isnan(low), reference, center))
         matrix = np.asarray(X, dtype=np.float64)
         at = np.zeros(matrix.shape[1]) if is_traced(reference) else np.asarray(reference, dtype=np.float64)
         low, high = np.fmin.reduce(matrix), np.fmax.reduce(matrix)  # NaN in a column without values
@@ -85,23 +106,48 @@ class AboutOrigin:
             near = np.abs(middle - at) <= FAR * np.maximum(high - middle, middle - low)
         if not is_traced(reference) and (near | (middle == at)).all():
             return self
-        return self._about(middle)
+        return dataclasses.replace(self, origin=middle)
 
-    def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
+    def translated(self: Any, by: Float[Array | np.ndarray, " d"]) -> Any:
         """The same component with prior mean and origin shifted by −`by`."""
-        moved = dataclasses.replace(self, mean=self.mean - by)  # type: ignore[type-var]
-        return moved if self.origin is None else moved._about(self.origin - by)
+        return dataclasses.replace(self, mean=self.mean - by, origin=None if self.origin is None else self.origin - by)
 
-    def _about(self, origin: ArrayLike) -> Self:
-        return dataclasses.replace(self, origin=origin)  # type: ignore[type-var]
+
+class NormalStatistics(NamedTuple):
+    """Sums over rows, in coordinates y about the reference point.
+
+    - **n** - number of rows, shape ().
+    - **total** - Σ y, shape (d,).
+    - **outer** - Σ y yᵀ, shape (d, d).
+    """
+
+    n: Float[Array, "..."]
+    total: Float[Array, "... d"]
+    outer: Float[Array, "... d d"]
+
+
+class FullCovariance(NormalFamily):
+    """Normal rows with unknown mean and full covariance matrix; parameters are a (d + 1, d) array of both."""
+
+    def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> NormalStatistics:
+        """Count, row and its outer product, in the coordinates of the statistics, for each row."""
+        y = self._whitened(self._about_origin(X))
+        return NormalStatistics(jnp.ones(y.shape[:-1], y.dtype), y, y[..., :, None] * y[..., None, :])
+
+    def row_quadratic(self, natural: NormalStatistics) -> Quadratic:
+        """Quadratic in the row; the matrix is symmetrised, since only the sum of entries (i, j) and (j, i) matters."""
+        return Quadratic(natural.n, natural.total, (natural.outer + jnp.swapaxes(natural.outer, -1, -2)) / 2)
+
+    def likelihood(self, parameters: Float[Array, "... p d"]) -> dist.MultivariateNormal:
+        """Normal distribution with the mean (row 0) and covariance (rows 1..d) in the array."""
+        return dist.MultivariateNormal(parameters[..., 0, :], covariance_matrix=parameters[..., 1:, :])
 
 
 def check_digits(
-    component: Component,
+    component: Any,
     X: ArrayLike,
     variances: dict[str, np.ndarray],
     whitened: Callable[[np.ndarray], np.ndarray],
-    deviation: Float[np.ndarray, " d"],
     lost: Callable[[Float[np.ndarray, "g m d"], float], Float[np.ndarray, "g d"]],
     parameters: bool,
 ) -> None:
@@ -115,12 +161,10 @@ def check_digits(
         Hyperparameters in squared units of the data, by name: one number, or one per column.
     whitened
         Function that whitens differences of rows.
-    deviation
-        Standard deviation of the rows of a cluster expected under the prior, in units of the data.
     lost
         Function that returns the error (nats) in the log marginals of groups of whitened rows, given the unit roundoff.
     """
-    if _unseen(X) or is_traced(component):
+    if _unseen(X):
         return
     matrix = _some_rows(np.asarray(X, dtype=np.float64))
     limits = jnp.finfo(jnp.result_type(float))
@@ -136,8 +180,7 @@ def check_digits(
                 f"{name}: {field} of column {j} is {value:g}, but {kind} precision needs a value between {tiny:.0e} and "
                 f"{huge:.0e}: {advice}change the units of the column"
             )
-    reference = np.asarray(component.reference(), dtype=np.float64)
-    mean = np.asarray(getattr(component, "mean", reference), dtype=np.float64)
+    reference, mean = (np.asarray(point, dtype=np.float64) for point in (component.reference(), component.mean))
     Y = np.nan_to_num(whitened(matrix - reference))
     # pivots are multiplied before the logarithm is taken: four in double precision, two in single precision
     largest = float(limits.max) ** (0.25 if kind == "double" else 0.5) / 1e3
@@ -164,6 +207,7 @@ def check_digits(
                 f"clip the outliers of the column, or adapt the prior of {name} to it"
             )
     if parameters:
+        deviation = component.expected_spread().within
         error = unit * np.nanmax(np.abs(matrix), axis=0) / deviation
         if not (error < SHIFT).all():
             j = int(np.argmax(error))

@@ -7,17 +7,17 @@ import shlex
 import pytest
 
 from bnp_hier.advice.column_kinds import infer_column_kinds
-from bnp_hier.commands.described_columns import leaving_out, print_columns, taking_otherwise
+from bnp_hier.commands.options import TableOptions
+from bnp_hier.commands.overview import leaving_out, print_columns, taking_otherwise
 from bnp_hier.datasets import read_table
 from bnp_hier.datasets.conversions import parse_kinds
-from bnp_hier.datasets.tabular import read_usable_part
 
 
 def test_units_of_numbers_and_of_scales(tmp_path, capsys) -> None:
     """A scale is one column, with the unit of its numbers."""
     path = tmp_path / "stars.csv"
     path.write_text("stars,weight\n1 star,1.5 kg\n4 star,2.7 kg\n2 star,3.1 kg\n4 star,2.2 kg\n1 star,5.5 kg\n")
-    part = read_usable_part(path, kinds={"stars": "ordered"})
+    part = TableOptions(str(path), kinds=["stars=ordered"]).read_usable()
     assert part.data is not None
     shown = print_columns(part, infer_column_kinds(part.data.X, part.data.feature_names))
     stars, weight = shown
@@ -39,7 +39,7 @@ def test_the_offered_option_takes_a_scale_as_ordered(tmp_path, grades: list[str]
     """Whatever its grades contain; none is offered if they contain the sign between grades."""
     path = tmp_path / "ages.csv"
     path.write_text("age,weight\n" + "".join(f'"{grades[i % 3]}",{i**1.5 - 2}\n' for i in range(12)))
-    part = read_usable_part(path)
+    part = TableOptions(str(path)).read_usable()
     assert part.data is not None
     shown = print_columns(part, infer_column_kinds(part.data.X, part.data.feature_names, part.data.categories))
     assert shown[0].alternative == option
@@ -56,7 +56,7 @@ def test_no_other_kind_is_offered_for_a_column_that_had_better_be_left_out(tmp_p
     """Both options can be given together."""
     path = tmp_path / "bits.csv"
     path.write_text("a,b\n" + "".join(f"{i % 2},0\n" for i in range(12)))
-    part = read_usable_part(path)
+    part = TableOptions(str(path)).read_usable()
     assert part.data is not None
     shown = print_columns(part, infer_column_kinds(part.data.X, part.data.feature_names))
     assert taking_otherwise(part, shown) == "--kinds a=continuous" and leaving_out(part, shown) == "--drop b"
