@@ -22,6 +22,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 _BETWEEN = tuple(os.path.dirname(module.__file__) + os.sep for module in (jax, jaxtyping))  # frames that are nobody's own
 _BATCHED = ("components" + os.sep, "distributions" + os.sep)
+_SEATING = os.path.join("distributions", "seating.py")  # what samplers compute with: one partition, one prior
 _CONVERTING = ("Dendrogram.__init__",)  # data classes that hold arrays and take lists
 _ARRAY_LIKES = (jax.typing.ArrayLike, np.typing.ArrayLike)
 _CONFIGURATION = BeartypeConf(
@@ -96,6 +97,10 @@ def _line_of_the_package() -> str | None:
     return file.removeprefix(folder) if file.startswith(folder) else None
 
 
+def _is_batched(file: str) -> bool:
+    return file.startswith(_BATCHED) and file != _SEATING
+
+
 def take_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put the package's functions in place as users have them, for tests of the lines that warnings point to."""
     own = [module for name, module in sys.modules.items() if name.split(".")[0] == "bnp_hier"]
@@ -120,7 +125,7 @@ def forbid_promotion() -> None:
 
     def refuse_ours(*arguments: Any) -> None:
         file = _line_of_the_package()
-        if file is not None and not file.startswith(_BATCHED):
+        if file is not None and not _is_batched(file):
             refuse(*arguments)
 
     def bound_if_ours(promotion: Any, *arguments: Any) -> Any:
@@ -130,7 +135,7 @@ def forbid_promotion() -> None:
             file = _line_of_the_package()
             types = [kind for kind in arguments if not isinstance(kind, bool)]
             real = all(jax.numpy.issubdtype(kind, jax.numpy.floating) for kind in types)
-            if file is not None and not (real and file.startswith(_BATCHED)):
+            if file is not None and not (real and _is_batched(file)):
                 raise
             return bound(type(promotion).STANDARD, *arguments)
 

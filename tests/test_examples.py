@@ -242,7 +242,7 @@ def test_guides_have_no_untested_code() -> None:
     tested |= {
         "many_rows": 4,
         "hierarchical_mixtures": 1,
-        "priors": 6,
+        "priors": 7,
         "when_chains_disagree": 3,
         "scikit_learn": 5,
         "covariates": 2,

@@ -135,10 +135,10 @@ def read_table(
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> import pandas as pd
     >>> from bnp_hier.datasets import read_table
     >>> path = Path(tempfile.mkdtemp()) / "pets.csv"
-    >>> pd.DataFrame({"name": ["Tom", "Rex"], "kind": ["cat", "dog"], "weight": [4.1, 24.0]}).to_csv(path, index=False)
+    >>> with path.open("w") as file:
+    ...     print("name,kind,weight", "Tom,cat,4.1", "Rex,dog,24.0", sep=chr(10), file=file)
     >>> data = read_table(path, truth="kind", items="name")
     >>> data.X.tolist(), data.y.tolist(), data.item_names
     ([[4.1], [24.0]], ['cat', 'dog'], ('Tom', 'Rex'))
@@ -280,7 +280,8 @@ def read_columns(
     >>> import pandas as pd
     >>> from bnp_hier.datasets import from_frame, read_columns
     >>> path = Path(tempfile.mkdtemp()) / "new.csv"
-    >>> pd.DataFrame({"height": [33], "colour": ["black"], "weight": [4.5]}).to_csv(path, index=False)
+    >>> with path.open("w") as file:
+    ...     print("height,colour,weight", "33,black,4.5", sep=chr(10), file=file)
     >>> fitted = from_frame(pd.DataFrame({"weight": [4.1, 24.0], "height": [31, 60]}))
     >>> X, item_names = read_columns(path, fitted)
     >>> X

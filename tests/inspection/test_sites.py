@@ -12,7 +12,6 @@ from jax import jit
 from numpyro.infer.util import log_density
 from scipy import stats
 
-import bnp_hier as bnp
 from bnp_hier.components import NormalInverseGamma, NormalInverseWishart
 from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, StickBreaking
 from bnp_hier.inspection.collapsed import as_arrays, find_sites, read_values
@@ -611,12 +610,3 @@ def test_improper_priors_are_refused():
     sites = find_sites(model, (X,))
     with pytest.raises(ValueError, match="ImproperUniform"):
         hyperprior(model, sites, (X,))
-
-
-def test_other_partition_priors_are_refused_by_name():
-    def model(X):
-        z = numpyro.sample("z", bnp.MixtureOfFiniteMixtures(6, dist.Poisson(1.0)))
-        numpyro.sample("X", ConjugateMixture(NormalInverseGamma.from_data(X, learn=False), z), obs=X)
-
-    with pytest.raises(ValueError, match='site "z" has the prior MixtureOfFiniteMixtures, but inference is for'):
-        bnp.MAPDP(model).fit(np.arange(6.0)[:, None])
