@@ -172,11 +172,11 @@ def _shown(text: str) -> np.ndarray:
 def test_choosing_priors_shows_its_output() -> None:
     """The tables of expected and found numbers of clusters: both deterministic."""
     printed = _run("-c", "\n".join(_blocks("docs/guide/priors.md"))).stdout
-    learned, expected, others, found = _blocks("docs/guide/priors.md", "text")
+    learned, expected, others, shapes, found = _blocks("docs/guide/priors.md", "text")
     lines = printed.splitlines()
     np.testing.assert_allclose(_shown(lines[0]), _shown(learned), rtol=0.02)
     np.testing.assert_allclose(_shown("\n".join(lines[1 : 1 + len(expected.splitlines())])), _shown(expected), rtol=1e-6)
-    assert others.rstrip() in printed
+    assert others.rstrip() in printed and shapes.rstrip() in printed
     np.testing.assert_allclose(_shown("\n".join(lines[-len(found.splitlines()) :])), _shown(found), atol=0.11)
 
 
