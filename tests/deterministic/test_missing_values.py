@@ -193,7 +193,10 @@ def test_groups_of_mixed_columns_are_found_despite_missing_values(name: str) -> 
             found = np.asarray(mcmc.get_samples()["z"])[::10]
             assert np.mean([adjusted_rand_score(groups, z) for z in found]) > 0.85
             continue
-        fit = clone(ESTIMATORS[name]).set_params(model=model).fit(table)
+        fit = clone(ESTIMATORS[name]).set_params(model=model)
+        if name == "VariationalDP":
+            fit.set_params(n_init=20)  # of five initialisations, the best may join two groups
+        fit.fit(table)
         assert adjusted_rand_score(groups, fit.labels_) > 0.85
         assert adjusted_rand_score(new[2], fit.predict(new[1])) > 0.8
         if table is holed:
