@@ -382,5 +382,5 @@ def _filter_natively(
                 SWEEP_PARTICLES(*given, labels.copy(), draws, two, bounds, labels, state)
         if state[1]:
             return float("nan")
-    seating_total = np.log(float(prior.concentration) + np.arange(1, n)).sum()
+    seating_total = np.log(np.asarray(prior.concentration) + np.arange(1, n)).sum()
     return float(log_evidence + np.logaddexp.reduce(log_weights) - np.log(num_particles) - seating_total)
